@@ -1,0 +1,124 @@
+"""A device as a file of numbers: how a user adds an accelerator."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+
+from dse.errors import InputError
+from dse.hardware import Accelerator, Efficiency
+from dse.validation import faults_of
+
+Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+AtLeast0 = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+Dtype = Literal["bf16", "fp16", "fp8", "fp4", "int8", "int4"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class _Efficiency(_Part):
+    compute: Share
+    memory: Share
+    fixed_layer_s: AtLeast0
+
+
+class _Phases(_Part):
+    train: _Efficiency | None = None
+    prefill: _Efficiency
+    decode: _Efficiency
+
+
+class _Source(_Part):
+    text: str
+    date: str = ""
+    grade: Literal["A", "B", "C", "D"] = "D"
+
+
+class DeviceFile(_Part):
+    """Keys of a device file, in SI."""
+
+    name: Annotated[str, Field(min_length=1)]
+    kind: Literal["gpu", "wse", "other"]
+    arrangement: Literal["tensor", "pipeline"]
+    peak_flop_s: Annotated[dict[Dtype, Above0], Field(min_length=1)]
+    memory_byte: Above0
+    memory_bandwidth_byte_s: Above0
+    streaming_byte: AtLeast0 = 0.0
+    node_size: Annotated[int, Field(ge=1)]
+    rack_size: Annotated[int, Field(ge=1)] | None = None
+    link_byte_s: Above0
+    link_latency_s: AtLeast0
+    link_efficiency: Share
+    scale_out_byte_s: Above0
+    scale_out_latency_s: AtLeast0
+    idle_w: AtLeast0
+    full_w: Above0
+    host_w: AtLeast0
+    rental_usd_per_h: AtLeast0 | None = None
+    capex_usd: AtLeast0 | None = None
+    efficiency: _Phases
+    source: Annotated[dict[str, _Source | str], Field(validation_alias=AliasChoices("source", "sources"))] = {}
+
+
+def load_device_file(path: Path) -> Accelerator:
+    """Reads one device; InputError with every fault of the file."""
+    raw = read_toml(path)
+    try:
+        d = DeviceFile.model_validate(raw)
+    except ValidationError as error:
+        raise InputError(faults_of(error, path.name)) from None
+    if d.idle_w > d.full_w:
+        raise InputError(f"{path.name} [idle_w]: got {d.idle_w:g} W, must not be above full_w = {d.full_w:g} W")
+    phases = {"prefill": d.efficiency.prefill, "decode": d.efficiency.decode}
+    phases["train"] = d.efficiency.train or d.efficiency.prefill
+    return Accelerator(
+        name=d.name,
+        kind=d.kind,
+        arrangement=d.arrangement,
+        peak_flop_s=dict(d.peak_flop_s),
+        memory_byte=d.memory_byte,
+        memory_bandwidth_byte_s=d.memory_bandwidth_byte_s,
+        streaming_byte=d.streaming_byte,
+        node_size=d.node_size,
+        rack_size=d.rack_size or d.node_size,
+        link_byte_s=d.link_byte_s,
+        link_latency_s=d.link_latency_s,
+        link_efficiency=d.link_efficiency,
+        scale_out_byte_s=d.scale_out_byte_s,
+        scale_out_latency_s=d.scale_out_latency_s,
+        idle_w=d.idle_w,
+        full_w=d.full_w,
+        host_w=d.host_w,
+        rental_usd_per_h=d.rental_usd_per_h,
+        capex_usd=d.capex_usd,
+        efficiency={
+            name: Efficiency(compute=e.compute, memory=e.memory, fixed_layer_s=e.fixed_layer_s)  # type: ignore[misc]
+            for name, e in phases.items()
+        },
+    )
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """A TOML file as a table; one clear sentence for whatever is wrong with it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a directory; give a TOML file") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text; give a TOML file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    if not text.strip():
+        raise InputError(f"{path}: the file is empty; start from experiments/quickstart.toml")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not valid TOML: {error}") from None

@@ -1,0 +1,323 @@
+"""Reads the catalogue's tables, converts to SI, and reports all faults of a table together."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Literal, cast
+
+from dse.errors import InputError, UnknownNameError, unknown_name
+from dse.hardware import PHASES, Accelerator, Arrangement, Efficiency, Kind, LinkTier, Phase
+from dse.units import SI_FACTOR, to_si
+from dse.workload import Transformer
+
+Grade = Literal["A", "B", "C", "D"]
+
+DEVICE_DIMENSION: Mapping[str, str] = {
+    "kind": "text",
+    "arrangement": "text",
+    **{f"peak_{d}": "flop/s" for d in ("bf16", "fp16", "fp8", "fp4", "int8", "int4")},
+    "memory": "byte",
+    "memory_bandwidth": "byte/s",
+    "streaming": "byte",
+    "node_size": "1",
+    "rack_size": "1",
+    "link": "byte/s",
+    "link_latency": "s",
+    "link_efficiency": "1",
+    "scale_out": "byte/s",
+    "scale_out_latency": "s",
+    "idle": "W",
+    "full": "W",
+    "host": "W",
+}
+PRICE_DIMENSION: Mapping[str, str] = {"rental": "USD/h", "capex": "USD"}
+EFFICIENCY_DIMENSION: Mapping[str, str] = {"compute": "1", "memory": "1", "fixed_layer": "s"}
+LINK_DIMENSION: Mapping[str, str] = {"bandwidth": "byte/s", "latency": "s", "capex": "USD", "power": "W"}
+MODEL_FIELDS: tuple[str, ...] = (
+    "layers", "hidden", "heads", "kv_heads", "head_size", "feed_forward", "vocabulary", "gated",
+    "tied_embedding", "attention_bias", "sliding_window", "n_window_layers", "experts", "experts_per_token",
+    "expert_feed_forward", "shared_experts", "n_dense_layers", "q_rank", "kv_rank", "head_nope",
+    "head_rope", "head_v",
+)  # fmt: skip
+_OPTIONAL_DEVICE = {"peak_bf16", "peak_fp16", "peak_fp8", "peak_fp4", "peak_int8", "peak_int4"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One number of the catalogue as it is printed, with where it is from."""
+
+    table: str
+    name: str
+    profile: str
+    phase: str
+    parameter: str
+    value: str
+    unit: str
+    low: str
+    high: str
+    source: str
+    date: str
+    grade: Grade
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What the row is about."""
+        return (self.name, self.profile, self.phase, self.parameter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """All that is known; values in SI, facts as printed."""
+
+    facts: tuple[Fact, ...]
+    citations: Mapping[str, str]
+    devices: Mapping[str, Accelerator]
+    links: Mapping[str, LinkTier]
+    models: Mapping[str, Transformer]
+    profiles: Mapping[str, tuple[str, ...]]
+    _efficiency: Mapping[tuple[str, str], Mapping[Phase, Efficiency]] = field(repr=False)
+
+    def device(self, name: str, profile: str = "default") -> Accelerator:
+        """A device with one efficiency profile; phases the profile lacks keep the default's."""
+        if name not in self.devices:
+            raise UnknownNameError(unknown_name("catalog", "device", name, self.devices))
+        device = self.devices[name]
+        if profile == "default":
+            return device
+        if profile not in self.profiles[name]:
+            raise UnknownNameError(unknown_name(f"catalog [{name}]", "profile", profile, self.profiles[name]))
+        merged = {**device.efficiency, **self._efficiency[name, profile]}
+        return _replace_efficiency(device, merged)
+
+    def link(self, name: str) -> LinkTier:
+        """A link tier."""
+        if name not in self.links:
+            raise UnknownNameError(unknown_name("catalog", "link", name, self.links))
+        return self.links[name]
+
+    def model(self, name: str) -> Transformer:
+        """A model shape."""
+        if name not in self.models:
+            raise UnknownNameError(unknown_name("catalog", "model", name, self.models))
+        return self.models[name]
+
+    def facts_of(self, table: str, name: str) -> tuple[Fact, ...]:
+        """Every row about one device, link or model; a device brings its prices and efficiencies."""
+        tables = {"devices": ("devices", "prices", "efficiency")}.get(table, (table,))
+        return tuple(f for f in self.facts if f.table in tables and f.name == name)
+
+
+def _replace_efficiency(device: Accelerator, efficiency: Mapping[Phase, Efficiency]) -> Accelerator:
+    import dataclasses
+
+    return dataclasses.replace(device, efficiency=efficiency)
+
+
+_TABLES: Mapping[str, tuple[str, ...]] = {
+    "devices": ("device",),
+    "prices": ("device",),
+    "efficiency": ("device", "profile", "phase"),
+    "links": ("link",),
+    "models": ("model",),
+}
+
+
+def _read(folder: Path, table: str, faults: list[str]) -> list[Fact]:
+    path = folder / f"{table}.csv"
+    facts: list[Fact] = []
+    seen: dict[tuple[str, str, str, str], int] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for line, row in enumerate(csv.DictReader(file), start=2):
+            where = f"{path.name}:{line}"
+            if None in row or any(v is None for v in row.values()):
+                faults.append(f"{where}: the row has more or fewer fields than the header")
+                continue
+            if row["grade"] not in ("A", "B", "C", "D"):
+                faults.append(f"{where}: grade is {row['grade']!r}, must be A, B, C or D")
+            for needed in ("source", "date", "value"):
+                if not row[needed].strip():
+                    faults.append(f"{where}: {needed} is empty; every number has one")
+            fact = Fact(
+                table=table,
+                name=row[_TABLES[table][0]],
+                profile=row.get("profile", ""),
+                phase=row.get("phase", ""),
+                parameter=row["parameter"],
+                value=row["value"],
+                unit=row["unit"],
+                low=row.get("low", ""),
+                high=row.get("high", ""),
+                source=row["source"],
+                date=row["date"],
+                grade=cast("Grade", row["grade"]),
+            )
+            if fact.key in seen:
+                faults.append(f"{where}: repeats line {seen[fact.key]} ({', '.join(filter(None, fact.key))})")
+            seen[fact.key] = line
+            facts.append(fact)
+    return facts
+
+
+def si_value(fact: Fact, dimension: str, faults: list[str]) -> float:
+    """A fact's number in SI; a bad number or unit is noted and becomes NaN."""
+    where = f"{fact.table}.csv [{', '.join(filter(None, fact.key))}]"
+    try:
+        value = float(fact.value)
+    except ValueError:
+        faults.append(f"{where}: got {fact.value!r}, must be a number")
+        return math.nan
+    if fact.unit not in SI_FACTOR[dimension]:
+        faults.append(f"{where}: unit {fact.unit!r} is not one of {', '.join(SI_FACTOR[dimension])}")
+        return math.nan
+    if not math.isfinite(value) or value < 0:
+        faults.append(f"{where}: got {fact.value}, must be a finite number of at least 0")
+    return to_si(value, fact.unit, dimension)
+
+
+def _grouped(facts: list[Fact]) -> dict[str, dict[str, Fact]]:
+    groups: dict[str, dict[str, Fact]] = {}
+    for fact in facts:
+        groups.setdefault(fact.name, {})[fact.parameter] = fact
+    return groups
+
+
+def _numbers(
+    table: str, name: str, rows: Mapping[str, Fact], dimension: Mapping[str, str], optional: set[str], faults: list[str]
+) -> dict[str, float]:
+    for unknown in rows.keys() - dimension.keys():
+        faults.append(unknown_name(f"{table}.csv [{name}]", "parameter", unknown, dimension))
+    for missing in dimension.keys() - rows.keys() - optional:
+        faults.append(f"{table}.csv [{name}]: {missing} is missing")
+    return {
+        parameter: si_value(fact, dimension[parameter], faults)
+        for parameter, fact in rows.items()
+        if parameter in dimension and dimension[parameter] != "text"
+    }
+
+
+def _device(
+    name: str,
+    rows: Mapping[str, Fact],
+    price: Mapping[str, float],
+    efficiency: Mapping[Phase, Efficiency],
+    faults: list[str],
+) -> Accelerator | None:
+    before = len(faults)
+    v = _numbers("devices", name, rows, DEVICE_DIMENSION, _OPTIONAL_DEVICE, faults)
+    if len(faults) > before:
+        return None
+    return Accelerator(
+        name=name,
+        kind=cast("Kind", rows["kind"].value),
+        arrangement=cast("Arrangement", rows["arrangement"].value),
+        peak_flop_s={p.removeprefix("peak_"): x for p, x in v.items() if p.startswith("peak_")},
+        memory_byte=v["memory"],
+        memory_bandwidth_byte_s=v["memory_bandwidth"],
+        streaming_byte=v["streaming"],
+        node_size=int(v["node_size"]),
+        rack_size=int(v["rack_size"]),
+        link_byte_s=v["link"],
+        link_latency_s=v["link_latency"],
+        link_efficiency=v["link_efficiency"],
+        scale_out_byte_s=v["scale_out"],
+        scale_out_latency_s=v["scale_out_latency"],
+        idle_w=v["idle"],
+        full_w=v["full"],
+        host_w=v["host"],
+        rental_usd_per_h=price.get("rental"),
+        capex_usd=price.get("capex"),
+        efficiency=efficiency,
+    )
+
+
+def _efficiencies(facts: list[Fact], faults: list[str]) -> dict[tuple[str, str], dict[Phase, Efficiency]]:
+    groups: dict[tuple[str, str, str], dict[str, Fact]] = {}
+    for fact in facts:
+        groups.setdefault((fact.name, fact.profile, fact.phase), {})[fact.parameter] = fact
+    result: dict[tuple[str, str], dict[Phase, Efficiency]] = {}
+    for (name, profile, phase), rows in groups.items():
+        if phase not in PHASES:
+            faults.append(unknown_name(f"efficiency.csv [{name}]", "phase", phase, PHASES))
+            continue
+        v = _numbers("efficiency", f"{name}, {profile}, {phase}", rows, EFFICIENCY_DIMENSION, set(), faults)
+        for share in ("compute", "memory"):
+            if not 0 < v.get(share, 0.5) <= 1:
+                faults.append(f"efficiency.csv [{name}, {profile}, {phase}, {share}]: must be in (0, 1]")
+        if len(v) == len(EFFICIENCY_DIMENSION):
+            result.setdefault((name, profile), {})[phase] = Efficiency(
+                compute=v["compute"], memory=v["memory"], fixed_layer_s=v["fixed_layer"]
+            )
+    return result
+
+
+def _model(name: str, rows: Mapping[str, Fact], faults: list[str]) -> Transformer | None:
+    dimension = dict.fromkeys(MODEL_FIELDS, "1")
+    before = len(faults)
+    v = _numbers("models", name, rows, dimension, set(), faults)
+    if len(faults) > before:
+        return None
+    flags = ("gated", "tied_embedding", "attention_bias")
+    sizes = {k: int(x) for k, x in v.items() if k not in flags}
+    return Transformer(name=name, **sizes, **{k: bool(v[k]) for k in flags})  # type: ignore[arg-type]
+
+
+def read_catalog(folder: Path) -> Catalog:
+    """All tables of a catalogue folder; InputError with every fault."""
+    faults: list[str] = []
+    tables = {table: _read(folder, table, faults) for table in _TABLES}
+    citations: dict[str, str] = {}
+    for path in sorted(folder.glob("sources*.csv")):
+        with path.open(newline="", encoding="utf-8") as file:
+            citations.update({row["source"]: row["citation"] for row in csv.DictReader(file)})
+    for fact in (f for rows in tables.values() for f in rows):
+        if fact.source not in citations:
+            faults.append(f"{fact.table}.csv [{', '.join(filter(None, fact.key))}]: no citation for source {fact.source!r}")
+    prices = {
+        name: _numbers("prices", name, rows, PRICE_DIMENSION, set(PRICE_DIMENSION), faults)
+        for name, rows in _grouped(tables["prices"]).items()
+    }
+    efficiency = _efficiencies(tables["efficiency"], faults)
+    devices = {
+        name: _device(name, rows, prices.get(name, {}), efficiency.get((name, "default"), {}), faults)
+        for name, rows in _grouped(tables["devices"]).items()
+    }
+    for name in devices:
+        for phase in PHASES:
+            if phase not in efficiency.get((name, "default"), {}):
+                faults.append(f"efficiency.csv [{name}]: the default profile lacks phase {phase}")
+    links = {}
+    for name, rows in _grouped(tables["links"]).items():
+        v = _numbers("links", name, rows, LINK_DIMENSION, set(), faults)
+        if len(v) == len(LINK_DIMENSION):
+            links[name] = LinkTier(
+                name=name,
+                bandwidth_byte_s=v["bandwidth"],
+                latency_s=v["latency"],
+                capex_usd=v["capex"],
+                power_w=v["power"],
+            )
+    models = {name: _model(name, rows, faults) for name, rows in _grouped(tables["models"]).items()}
+    if faults:
+        raise InputError(faults)
+    return Catalog(
+        facts=tuple(f for rows in tables.values() for f in rows),
+        citations=citations,
+        devices={k: d for k, d in devices.items() if d},
+        links=links,
+        models={k: m for k, m in models.items() if m},
+        profiles={
+            name: tuple(sorted(p for n, p in efficiency if n == name)) for name in devices
+        },
+        _efficiency=efficiency,
+    )
+
+
+@cache
+def load_catalog() -> Catalog:
+    """The catalogue that ships with the program."""
+    return read_catalog(Path(__file__).parent)

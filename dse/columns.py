@@ -1,0 +1,111 @@
+"""The one schema of every result frame: name, unit, sense, meaning."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Sense = Literal["max", "min"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; `<pool>` in the name stands for each pool's name."""
+
+    name: str
+    unit: str
+    sense: Sense
+    meaning: str
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("design_id", "", None, "stable name of the design inside its study"),
+    Column("paradigm", "", None, "pd_serving, dp_training or pp_training"),
+    Column("n_<pool>", "devices", "min", "devices of this pool"),
+    Column("gpu_wse_ratio", "GPU per WSE", None, "GPUs bought per wafer bought; infinite without wafers"),
+    Column("instance_size_<pool>", "devices", None, "devices that hold one copy of the model"),
+    Column("role_<pool>", "", None, "prefill, decode, both; any under work stealing; none if absent"),
+    Column("prefill_batch_<pool>", "prompts", None, "prompts in one prefill pass"),
+    Column("max_decode_batch_<pool>", "sequences", None, "largest decode batch the axis allows"),
+    Column("decode_batch_<pool>", "sequences", None, "decode batch in use, averaged over requests"),
+    Column("weight_dtype", "", None, "data type of the weights"),
+    Column("kv_dtype", "", None, "data type of the KV cache"),
+    Column("compute_dtype", "", None, "data type of the arithmetic"),
+    Column("routing", "", None, "split or work_stealing"),
+    Column("link", "", None, "link between pools: tier and count, raw bandwidth, or none where nothing crosses"),
+    Column("link_gb_s", "GB/s", None, "bandwidth S of each ordered pair of pools; 1 GB = 1e9 byte"),
+    Column("throughput_tok_s", "tok/s", "max", "output tokens per second at capacity, under the service limits"),
+    Column("requests_s", "requests/s", "max", "requests per second at capacity, under the service limits"),
+    Column("input_tok_s", "tok/s", "max", "input tokens per second at capacity"),
+    Column("ttft_mean_s", "s", "min", "mean time to first token, at the demand if one is given, else at capacity"),
+    Column("ttft_p99_s", "s", "min", "99th percentile of the time to first token, slowest pool and class"),
+    Column("tpot_s", "s", "min", "time per output token, averaged over requests"),
+    Column("tok_s_per_user", "tok/s", "max", "output tokens per second that one user sees: 1/tpot"),
+    Column("cost_usd_per_h", "USD/h", "min", "cost of everything bought"),
+    Column("usd_per_mtok", "USD/Mtok", "min", "cost of a million output tokens at capacity"),
+    Column("power_w", "W", "min", "provisioned power: what the site must supply, PUE included"),
+    Column("power_mean_w", "W", "min", "mean power at capacity, PUE included"),
+    Column("energy_j_per_tok", "J/tok", "min", "mean power per output token"),
+    Column("co2_g_per_mtok", "g/Mtok", "min", "carbon of a million output tokens at the site's carbon intensity"),
+    Column("link_cost_usd_per_h", "USD/h", "min", "the links' part of the cost; 0 for a raw bandwidth"),
+    Column("link_use_frac", "1", None, "share of the busiest direction of a link in use at capacity"),
+    Column("kv_transfer_byte_s", "byte/s", None, "KV cache that crosses between pools at capacity"),
+    Column("kv_out_byte_s_<pool>", "byte/s", None, "KV cache that the pool's prefill produces at capacity"),
+    Column("mem_margin_byte", "byte", None, "memory left on the tightest device; negative: missing"),
+    Column("u_<pool>", "1", None, "utilisation u of the pool's binding resource, eq. (4): u_HO / (1 + eta)"),
+    Column("eta_<pool>", "1", None, "degradation eta, eq. (4): idle share over busy share; infinite if idle"),
+    Column("busy_<pool>", "1", None, "share of the pool's time in use at capacity"),
+    Column("bottleneck", "", None, "what binds the system's rate"),
+    Column("optimal_gpu_wse_ratio", "GPU per WSE", None, "requests/s decoded per wafer over requests/s prefilled per GPU"),
+    Column("aggregate_tok_s", "tok/s", "max", "sum of the pools' stand-alone throughputs"),
+    Column("best_single_tok_s", "tok/s", "max", "largest stand-alone throughput of the design's pools"),
+    Column("complementarity", "1", "max", "throughput over aggregate: above 1 exploited, about 1 absorbed, below obstructed"),
+    Column("gain", "1", "max", "throughput over the best single pool of the design"),
+    Column("gain_equal_cost", "1", "max", "throughput over the best single-device design scaled to the same cost"),
+    Column("gain_equal_power", "1", "max", "throughput over the best single-device design scaled to the same power"),
+    Column("feasible", "", None, "legal, fits in memory, meets service limits, demand and limits"),
+    Column("infeasible_reason", "", None, "why not, with the missing amount"),
+    Column("on_front", "", None, "not dominated by any feasible candidate"),
+)
+
+_PATTERNS = tuple(re.compile(re.escape(c.name).replace("<pool>", ".+") + "$") for c in COLUMNS)
+_TEXT = {
+    "design_id", "paradigm", "routing", "link", "bottleneck", "feasible", "infeasible_reason", "on_front",
+    "weight_dtype", "kv_dtype", "compute_dtype", "role_<pool>",
+}  # fmt: skip
+
+OBJECTIVE_SENSE: dict[str, Sense] = {
+    c.name: c.sense
+    for c in COLUMNS
+    if c.sense is not None and "<pool>" not in c.name and not c.name.startswith("gain_equal")
+}
+"""Columns that may be an objective; the gains at equal cost and power are known only after exploring."""
+
+
+def column(name: str) -> Column | None:
+    """The schema of a column, pool columns included.
+
+    >>> column("n_a100-40gb-sxm").unit, column("power_w").sense
+    ('devices', 'min')
+    """
+    for c, pattern in zip(COLUMNS, _PATTERNS, strict=True):
+        if c.name == name or ("<pool>" in c.name and pattern.match(name)):
+            return c
+    return None
+
+
+def limit_sense(name: str) -> Sense:
+    """Which side of a column is better; None where neither is, or where the column takes no limit."""
+    found = column(name)
+    return found.sense if found else None
+
+
+def takes_limit(name: str) -> bool:
+    """Whether a limit may name this column: numeric, and known while designs are scored."""
+    found = column(name)
+    return found is not None and found.name not in _TEXT and not found.name.startswith("gain_equal")
+
+
+NUMERIC_COLUMNS: tuple[str, ...] = tuple(c.name for c in COLUMNS if takes_limit(c.name))
+"""What limits may name; `<pool>` stands for a pool's name."""

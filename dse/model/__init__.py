@@ -1,0 +1,1 @@
+"""The physics: pure functions, arrays in, arrays out. See docs/model.md."""

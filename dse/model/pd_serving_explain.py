@@ -1,0 +1,249 @@
+"""What binds a serving design and why an infeasible one fails, in words and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.model.pd_serving import SATURATED, Evaluation, System
+from dse.model.queueing import tail_wait_s
+from dse.model.roofline import TERMS, binding_term
+from dse.model.serving_pool import ANY, BOTH, DECODE, PREFILL, ROLE_NAMES, PhaseTable
+from dse.units import quantity
+
+Ints = NDArray[np.int64]
+Objects = NDArray[np.object_]
+
+STAGES = {PREFILL: "prefill", DECODE: "decode", BOTH: "prefill and decode", ANY: "prefill and decode"}
+
+
+def bottlenecks(system: System, rows: Ints, e: Evaluation, names: Sequence[str]) -> Objects:
+    """What holds the rate of each design: a saturated pool with its binding term, the link, or a limit."""
+    use = e.use
+    term = binding_term(use.compute_s, use.memory_s, use.communication_s, use.fixed_s)
+    roles = np.stack([t.settings.role[r] for t, r in zip(system.tables, rows, strict=True)], axis=1)
+    link_full = e.columns["link_use_frac"] >= SATURATED
+    labels = np.empty(rows.shape[1], dtype=object)
+    for i in range(rows.shape[1]):
+        if e.flow.rate[i] <= 0:
+            labels[i] = "none"
+            continue
+        full = [
+            f"{STAGES[BOTH if e.flow.combined[i, p] else int(roles[i, p])]} on {names[p]} ({TERMS[term[i, p]]})"
+            for p in range(len(names))
+            if use.busy_frac[i, p] >= SATURATED
+        ]
+        if link_full[i]:
+            full.append("link")
+        labels[i] = ", ".join(full) if full else _held_back(system)
+    return labels
+
+
+def _held_back(system: System) -> str:
+    held = [
+        name
+        for name, value in (("ttft_p99_s", system.limits.ttft_p99_s), ("tpot_s", system.limits.tpot_s))
+        if np.isfinite(value)
+    ]
+    return " and ".join(held) + " limit" if held else "balance"
+
+
+def infeasible_reasons(
+    system: System, rows: Ints, e: Evaluation, names: Sequence[str], classes: Sequence[str]
+) -> Objects:
+    """Why each design cannot run or does not meet service limits or demand; empty where it does.
+
+    Limits of the user are added by the caller: they are the same for every paradigm.
+    """
+    n_active = np.stack([t.active[r] for t, r in zip(system.tables, rows, strict=True)]).sum(axis=0)
+    reasons = np.full(rows.shape[1], "", dtype=object)
+    memo: dict[tuple[int, int, bool], str] = {}
+    for i in range(rows.shape[1]):
+        found = []
+        for p, table in enumerate(system.tables):
+            row = int(rows[p, i])
+            alone = bool(n_active[i] == 1)
+            if not table.active[row] or (table.feasible[row] and not alone):
+                continue
+            if (p, row, alone) not in memo:
+                memo[p, row, alone] = pool_fault(system, p, row, names[p], classes, alone=alone)
+            if memo[p, row, alone]:
+                found.append(memo[p, row, alone])
+        if not found and e.flow.rate[i] <= 0:
+            found.append(_no_rate(system, rows[:, i], n_active[i]))
+        demand = system.demand_requests_s
+        if not found and demand is not None and e.flow.rate[i] < demand:
+            found.append(f"demand: serves {e.flow.rate[i]:.4g} of {demand:g} requests/s")
+        reasons[i] = "; ".join(found)
+    return reasons
+
+
+def _no_rate(system: System, rows: Ints, n_active: int) -> str:
+    if n_active == 0:
+        return "nothing is bought"
+    if system.stealing:
+        return "some request class fits on no pool in some phase"
+    roles = [int(t.settings.role[r]) for t, r in zip(system.tables, rows, strict=True) if t.active[r]]
+    missing = [STAGES[phase] for phase in (PREFILL, DECODE) if phase not in roles]
+    if missing:
+        return f"roles: no pool does {' or '.join(missing)}"
+    return f"slo: ttft_p99_s {system.limits.ttft_p99_s:g} s cannot be met through this link"
+
+
+def pool_fault(
+    system: System, p: int, row: int, name: str, classes: Sequence[str], *, alone: bool
+) -> str:
+    """What keeps one pool's setting from doing its part: memory with the missing bytes, or a limit."""
+    table, pool = system.tables[p], system.pools[p]
+    role = int(table.settings.role[row])
+    together = role == BOTH or alone
+    if pool.device.arrangement == "pipeline" and table.settings.g[row] > pool.model.layers:
+        return f"layout: {name} lays {pool.model.layers} layers on {table.settings.g[row]} devices"
+    phases: list[tuple[str, PhaseTable]] = []
+    if together or role in (PREFILL, ANY):
+        phases.append(("prefill", table.prefill))
+    if together:
+        phases.append(("decode", table.combined))
+    elif role in (DECODE, ANY):
+        phases.append(("decode", table.decode))
+    lacking = []
+    for phase, t in phases:
+        worst = int(t.missing_byte[row].argmax())
+        if not t.fits[row, worst]:
+            lacking.append((float(t.missing_byte[row, worst]), phase, classes[worst]))
+    if role == ANY and not together:
+        some = table.prefill.fits[row].any() or table.decode.fits[row].any()
+        lacking = [] if some else [min(lacking)]
+    if lacking:
+        missing, phase, which = max(lacking)
+        return f"memory: {name} lacks {quantity(missing, 'B')} per device to {phase} class {which}"
+    slow = [(phase, t) for phase, t in phases if not t.meets_slo[row].all()]
+    if slow or (together and np.isfinite(pool.limits.tpot_s) and table.alone_rate[row] <= 0 and np.isinf(pool.limits.ttft_p99_s)):
+        steps = phases[-1][1].time.occupancy_s[row]
+        worst = int(np.where(pool.mix.steps > 0, steps, -np.inf).argmax())
+        return (
+            f"slo: {name} needs at least {quantity(float(steps[worst]), 's')} per token of class {classes[worst]}, "
+            f"tpot_s is {quantity(pool.limits.tpot_s, 's')}"
+        )
+    if np.isfinite(pool.limits.ttft_p99_s) and not table.feasible[row] or (together and table.alone_rate[row] <= 0):
+        slowest = float(table.prefill.time.latency_s[row].max())
+        return (
+            f"slo: {name} needs at least {quantity(slowest, 's')} for its slowest prefill, "
+            f"ttft_p99_s is {quantity(pool.limits.ttft_p99_s, 's')}"
+        )
+    return ""
+
+
+def explanation(
+    system: System, rows: Ints, link: Ints, e: Evaluation, names: Sequence[str]
+) -> dict[str, object]:
+    """One design explained: per pool u_HO, eta, u, g and the binding term; the system's bounds."""
+    use, i = e.use, 0
+    term = binding_term(use.compute_s, use.memory_s, use.communication_s, use.fixed_s)
+    rate = float(e.flow.rate[i])
+    pools: dict[str, object] = {}
+    g_total = 0.0
+    for p, (name, table, pool) in enumerate(zip(names, system.tables, system.pools, strict=True)):
+        row = int(rows[p, i])
+        if not table.active[row]:
+            continue
+        s = table.settings
+        g_flop_s = rate * float(use.flop[i, p])
+        g_total += g_flop_s
+        role = BOTH if e.flow.combined[i, p] else int(s.role[row])
+        total = max(float(use.total_s[i, p]), 1e-300)
+        pools[name] = {
+            "n": int(s.n[row]),
+            "instances": float(table.instances[row]),
+            "role": ROLE_NAMES[role],
+            "binding": TERMS[term[i, p]],
+            "u_ho": float(use.u_ho[i, p]),
+            "eta": float(use.eta[i, p]),
+            "u": float(use.u[i, p]),
+            "g_flop_s": g_flop_s,
+            "busy_frac": float(use.busy_frac[i, p]),
+            "time_frac": {
+                "compute": float(use.compute_s[i, p]) / total,
+                "memory": float(use.memory_s[i, p]) / total,
+                "communication": float(use.communication_s[i, p]) / total,
+                "fixed": float(use.fixed_s[i, p]) / total,
+            },
+            "memory": _memory(system, p, row, role),
+            "phases": _phases(system, e, p),
+            "alone_requests_s": float(table.alone_rate[row]),
+            "kv_out_byte_s": float(e.pool_columns["kv_out_byte_s"][i, p]),
+            "cost_usd_per_h": float(table.bill.idle_usd_per_h[row] + table.bill.busy_usd_per_h[row] * use.busy_frac[i, p]),
+            "power_w": float(table.bill.provisioned_w[row]),
+            "power_mean_w": float(table.bill.idle_w[row] + table.bill.busy_w[row] * use.busy_frac[i, p]),
+        }
+    crossing = float((e.flow.z[i] * system.class_kv_byte).sum(axis=2)[~np.eye(len(names), dtype=np.bool_)].max(initial=0.0))
+    flop = float(use.flop[i].sum())
+    whole = {
+        "sum_g_flop_s": g_total,
+        "link_bound_flop_s": float(system.links.byte_s[link[i]]) * flop / crossing if crossing else None,
+        "f_flop_s": rate * flop,
+        "requests_s": rate,
+        "link_byte_s": float(system.links.byte_s[link[i]]) if e.pairs[i] else None,
+        "link_need_byte_s": rate * crossing,
+        "links_bought": float(e.pairs[i]),
+        "link_cost_usd_per_h": float(e.columns["link_cost_usd_per_h"][i]),
+        "link_power_w": float(e.pairs[i] * system.links.power_w[link[i]] * system.site.pue),
+        "aggregate_tok_s": float(e.columns["aggregate_tok_s"][i]),
+        "best_single_tok_s": float(e.columns["best_single_tok_s"][i]),
+        "ttft_zero_load_wait_s": _idle_wait(system, rows, e),
+    }
+    return {"pools": pools, "system": whole}
+
+
+def _idle_wait(system: System, rows: Ints, e: Evaluation) -> float:
+    """p99 wait at the reported rate of the busiest prefill pool [s]; infinite at utilisation 1."""
+    waits = []
+    for p, (table, r) in enumerate(zip(system.tables, rows, strict=True)):
+        share = float(e.flow.prefilled[0, p].sum())
+        if share > 0:
+            row = int(r[0])
+            waits.append(
+                float(
+                    tail_wait_s(
+                        e.flow.rate[0] * share, table.instances[row], table.prefill_mean_s[row], table.prefill_cv2[row]
+                    )
+                )
+            )
+    return max(waits, default=0.0)
+
+
+def _memory(system: System, p: int, row: int, role: int) -> dict[str, float]:
+    table, pool = system.tables[p], system.pools[p]
+    tables = [table.prefill] if role == PREFILL else [table.combined if role == BOTH else table.decode]
+    margin = float(min(t.margin_byte[row].min() for t in tables))
+    return {
+        "device_byte": pool.device.memory_byte,
+        "usable_byte": pool.usable,
+        "weight_byte": pool.weights_byte / float(table.settings.g[row]),
+        "margin_byte": margin,
+    }
+
+
+def _phases(system: System, e: Evaluation, p: int) -> dict[str, object]:
+    """Per phase, what runs here: share of requests, batch and pass time per class."""
+    result: dict[str, object] = {}
+    for phase, flow, parts in (
+        ("prefill", e.flow.prefilled[0, p], e.prefill),
+        ("decode", e.flow.decoded[0, p], e.decode),
+    ):
+        if flow.sum() <= 0:
+            continue
+        result[phase] = {
+            "request_frac": float(flow.sum()),
+            "batch": parts.batch[0, p].tolist(),
+            "pass_s": parts.occupancy_s[0, p].tolist(),
+            "latency_s": parts.latency_s[0, p].tolist(),
+            "compute_s": parts.compute_s[0, p].tolist(),
+            "memory_s": parts.memory_s[0, p].tolist(),
+            "communication_s": parts.communication_s[0, p].tolist(),
+            "fixed_s": parts.fixed_s[0, p].tolist(),
+            "request_s": parts.request_s[0, p].tolist(),
+        }
+    return result

@@ -1,0 +1,109 @@
+"""A study file becomes a study in numbers: envelope and paradigm part validated together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from dse.catalog.device_file import read_toml
+from dse.errors import InputError, unknown_name
+from dse.paradigms import PARADIGMS, Paradigm, Space
+from dse.study import Envelope
+from dse.validation import faults_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study whose every name has become a number."""
+
+    envelope: Envelope
+    problem: Any
+    """The paradigm's own numbers."""
+    space: Space
+    paradigm: Paradigm
+    folder: Path
+    """Where the paths in the study start."""
+
+    @classmethod
+    def load(cls, path: str | Path) -> Study:
+        """Reads and resolves a study file; InputError with every fault."""
+        file = Path(path)
+        return cls.from_dict(read_toml(file), folder=file.parent, file=str(path))
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, object], *, folder: Path | str = ".", file: str = "study") -> Study:
+        """Resolves a study given as nested tables."""
+        name = raw.get("paradigm")
+        if not isinstance(name, str) or name not in PARADIGMS:
+            if name is None:
+                fault = f"{file} [paradigm]: is missing; there are: {', '.join(PARADIGMS)}"
+            else:
+                fault = unknown_name(f"{file} [paradigm]", "paradigm", str(name), PARADIGMS)
+            # the other faults of the file are looked for all the same, as if it were the first paradigm
+            try:
+                _validate(next(iter(PARADIGMS.values())), {**raw, "paradigm": next(iter(PARADIGMS))}, Path(folder), file)
+            except InputError as more:
+                raise InputError([fault, *more.faults]) from None
+            raise InputError(fault)
+        paradigm = PARADIGMS[name]
+        envelope = _validate(paradigm, raw, Path(folder), file)
+        problem = paradigm.resolve(envelope, Path(folder))
+        try:
+            space = paradigm.space(problem)
+        except InputError as error:
+            raise InputError([f"{file}: {fault}" for fault in error.faults]) from None
+        return cls(envelope=envelope, problem=problem, space=space, paradigm=paradigm, folder=Path(folder))
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return self.envelope.name
+
+
+def _validate(paradigm: Paradigm, raw: Mapping[str, object], folder: Path, file: str) -> Envelope:
+    try:
+        return paradigm.study_type.model_validate(dict(raw), context={"folder": folder})
+    except ValidationError as error:
+        raise InputError(faults_of(error, file, known_keys(paradigm.study_type))) from None
+
+
+def known_keys(model: type[BaseModel]) -> dict[str, list[str]]:
+    """Path of each table of a study -> the keys it may have."""
+    schema = model.model_json_schema()
+    definitions = schema.get("$defs", {})
+    found: dict[str, list[str]] = {}
+
+    def walk(node: Mapping[str, Any], path: str) -> None:
+        if "$ref" in node:
+            node = definitions[node["$ref"].rsplit("/", 1)[1]]
+        for option in node.get("anyOf", []):
+            walk(option, path)
+        if "items" in node:
+            walk(node["items"], path)
+        if "properties" in node:
+            found.setdefault(path, []).extend(node["properties"])
+            for key, value in node["properties"].items():
+                walk(value, f"{path}.{key}" if path else key)
+
+    walk(schema, "")
+    return found
+
+
+def json_schema() -> str:
+    """JSON Schema of a study file, all paradigms."""
+    parts = {name: p.study_type.model_json_schema() for name, p in PARADIGMS.items()}
+    definitions: dict[str, Any] = {}
+    for part in parts.values():
+        definitions |= part.pop("$defs", {})
+    whole = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "heterodse study",
+        "oneOf": list(parts.values()),
+        "$defs": definitions,
+    }
+    return json.dumps(whole, indent=2)

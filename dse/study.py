@@ -1,0 +1,187 @@
+"""The study's envelope: what every paradigm's study has. The paradigm adds workload and pools.
+
+Frozen pydantic values; unknown keys are refused and all faults of a file are reported together.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from dse.columns import NUMERIC_COLUMNS, OBJECTIVE_SENSE, limit_sense, takes_limit
+from dse.errors import unknown_name
+
+Method = Literal["auto", "exhaustive", "milp", "optuna"]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Frac = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+
+
+class Part(BaseModel):
+    """Base of every table of a study file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+
+
+def one_or_many(value: object) -> object:
+    """A single value stands for a list of one; a list makes the key an axis."""
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+def _tuple(value: object) -> object:
+    value = one_or_many(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def distinct(values: tuple[object, ...]) -> tuple[object, ...]:
+    """An axis: at least one value, none twice."""
+    if not values:
+        raise ValueError("an axis needs at least one value")
+    twice = sorted({str(v) for v in values if values.count(v) > 1})
+    if twice:
+        raise ValueError(f"{', '.join(twice)} is listed twice; list each value once")
+    return values
+
+
+AxisList = BeforeValidator(_tuple)
+
+
+class Link(Part):
+    """What connects two pools: a raw bandwidth, or tiers of the catalogue."""
+
+    bandwidth_gb_s: Annotated[tuple[Positive, ...] | None, BeforeValidator(lambda v: None if v is None else _tuple(v))] = None
+    """S of each ordered pair of pools [GB/s]; costs 0 and is flagged."""
+    tier: Annotated[tuple[str, ...] | None, BeforeValidator(lambda v: None if v is None else _tuple(v))] = None
+    count: Annotated[tuple[Annotated[int, Field(ge=1)], ...], AxisList] = (1,)
+    """Links side by side, with a tier."""
+    latency_s: NonNegative = 0.0
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Link:
+        if (self.bandwidth_gb_s is None) == (self.tier is None):
+            raise ValueError("give either bandwidth_gb_s or tier (with count)")
+        distinct(self.bandwidth_gb_s or self.tier or ())
+        distinct(self.count)
+        if self.bandwidth_gb_s is not None and self.count != (1,):
+            raise ValueError("count goes with tier; list more values of bandwidth_gb_s instead")
+        return self
+
+
+class Site(Part):
+    """Where the fleet stands: power, energy price, and how cost is counted."""
+
+    pue: Annotated[float, Field(ge=1, le=3, allow_inf_nan=False)] = 1.2
+    energy_usd_per_kwh: NonNegative = 0.08
+    carbon_g_per_kwh: NonNegative = 350.0
+    cost_basis: Literal["rental", "ownership"] = "rental"
+    life_years: Positive = 4.0
+    upkeep_frac_per_year: Frac = 0.05
+
+
+class Objectives(Part):
+    """Result columns that span the frontier."""
+
+    maximise: Annotated[tuple[str, ...], AxisList] = ("throughput_tok_s",)
+    minimise: Annotated[tuple[str, ...], AxisList] = ("cost_usd_per_h", "power_w")
+
+    @field_validator("maximise", "minimise")
+    @classmethod
+    def _columns(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        distinct(names)
+        for name in names:
+            if name not in OBJECTIVE_SENSE:
+                raise ValueError(unknown_name("objectives", "objective column", name, OBJECTIVE_SENSE))
+        return names
+
+    @model_validator(mode="after")
+    def _senses(self) -> Objectives:
+        for names, sense, other in ((self.maximise, "max", "minimise"), (self.minimise, "min", "maximise")):
+            wrong = [n for n in names if OBJECTIVE_SENSE[n] != sense]
+            if wrong:
+                raise ValueError(f"{', '.join(wrong)} belongs under {other}")
+        if len(self.names) > 4:
+            raise ValueError(f"got {len(self.names)} objectives, at most 4 are allowed")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All objectives, maximised ones first."""
+        return self.maximise + self.minimise
+
+
+class Limits(Part):
+    """Bounds on result columns: a number (upper or lower by the column's sense) or {min, max}."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bounds(cls, raw: object) -> object:
+        if not isinstance(raw, dict):
+            raise ValueError("limits is a table of result column = number or { min, max }")
+        faults = [fault for name, bound in raw.items() for fault in _limit_faults(str(name), bound)]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return raw
+
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """Column -> (lowest, highest) allowed value."""
+        result = {}
+        for name, bound in (self.model_extra or {}).items():
+            if isinstance(bound, dict):
+                result[name] = (float(bound.get("min", -math.inf)), float(bound.get("max", math.inf)))
+            elif limit_sense(name) == "max":
+                result[name] = (float(bound), math.inf)
+            else:
+                result[name] = (-math.inf, float(bound))
+        return result
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _limit_faults(name: str, bound: object) -> list[str]:
+    if not takes_limit(name):
+        return [unknown_name("limits", "result column", name, NUMERIC_COLUMNS)]
+    if _is_number(bound):
+        if limit_sense(name) is None:
+            return [f"{name}: the column has no better side; give {{ min = ..., max = ... }}"]
+        return []
+    if not isinstance(bound, dict) or not bound or set(bound) - {"min", "max"}:
+        return [f"{name}: got {bound!r}; give a finite number or {{ min = ..., max = ... }}"]
+    bad = [f"{name}.{k}: got {v!r}; give a finite number" for k, v in bound.items() if not _is_number(v)]
+    if not bad and "min" in bound and "max" in bound and bound["min"] > bound["max"]:
+        bad.append(f"{name}: min {bound['min']} is above max {bound['max']}; no design can meet both")
+    return bad
+
+
+class Search(Part):
+    """How to explore."""
+
+    method: Method = "auto"
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    time_limit_s: Positive = 600.0
+    trials: Annotated[int, Field(ge=1)] = 1000
+    """Optuna only: trials, each of which scores a whole block of designs."""
+
+
+class Compute(Part):
+    """Where the work runs."""
+
+    ray: str = "local"
+    workers: Annotated[int, Field(ge=1, le=4096)] = 1
+
+
+class Envelope(Part):
+    """What every study has, whatever its paradigm."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    paradigm: str
+    site: Site = Site()
+    objectives: Objectives = Objectives()
+    limits: Limits = Limits()
+    search: Search = Search()
+    compute: Compute = Compute()

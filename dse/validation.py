@@ -1,0 +1,51 @@
+"""Turns a pydantic error into sentences: where, what was got, what is allowed."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from dse.errors import InputError, unknown_name
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text or "file"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def faults_of(error: ValidationError, file: str, known_keys: dict[str, list[str]] | None = None) -> list[str]:
+    """One sentence a fault, each with its path inside the file."""
+    sentences = []
+    for fault in error.errors(include_url=False):
+        where = f"{file} [{_path(fault['loc'])}]"
+        kind, message = fault["type"], fault["msg"]
+        if kind == "missing":
+            sentences.append(f"{where}: is missing")
+        elif kind == "extra_forbidden":
+            *parent, key = fault["loc"]
+            near = (known_keys or {}).get(_generic(tuple(parent)), [])
+            sentences.append(
+                unknown_name(where, "key", str(key), near) if near else f"{where}: unknown key {key!r}; remove it"
+            )
+        elif isinstance(fault.get("ctx", {}).get("error"), InputError):
+            sentences += [f"{file}: {text}" for text in fault["ctx"]["error"].faults]
+        elif kind == "value_error":
+            sentences.append(f"{where}: {message.removeprefix('Value error, ')}")
+        else:
+            sentences.append(f"{where}: got {_shown(fault['input'])}, {_lower(message)}")
+    return sentences
+
+
+def _lower(message: str) -> str:
+    return message.replace("Input should be", "must be").replace("Value should", "it should")
+
+
+def _generic(location: tuple[int | str, ...]) -> str:
+    """A path with list positions left out, as a key into the known keys of each table."""
+    return ".".join(str(p) for p in location if not isinstance(p, int))

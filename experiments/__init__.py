@@ -1,0 +1,1 @@
+"""Studies as data; `dse run` runs any of them."""

@@ -1,0 +1,496 @@
+"""The designs of a serving study: axes once; the grid, the legality rule and the suggestion from them.
+
+A grid index is mixed radix, slowest to fastest: regime (precision, then routing), link, pool 0, ..., last
+pool. A pool's options are its settings: absent, or a count, an instance size that divides it, a role,
+batch axes. Settings that cannot matter are held at one value (no prefill batch where a pool only
+decodes), so that no design appears twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.errors import InputError, unknown_name
+from dse.model.pd_serving import Evaluation, LinkTable, Screen, System, evaluate, lines_of, screen
+from dse.model.pd_serving_explain import bottlenecks, explanation, infeasible_reasons
+from dse.model.serving_pool import (
+    ANY,
+    BOTH,
+    DECODE,
+    PREFILL,
+    ROLE_NAMES,
+    PoolPhysics,
+    Precision,
+    Settings,
+    pool_bill,
+    pool_table,
+)
+from dse.units import DTYPE_BYTE
+
+from .pd_serving_study import PoolOffer, Routing, ServingProblem
+
+if TYPE_CHECKING:
+    import optuna
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Values = NDArray[np.generic]
+
+SCREEN_ROWS = 16_384
+"""Designs in a block: small enough to stay in cache, large enough to pay for the calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """What holds for a whole fleet: data types and routing."""
+
+    precision: Precision
+    routing: Routing
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A block of the grid: one regime, one link, a range of settings of all pools but the last."""
+
+    regime: int
+    link: int
+    low: int
+    high: int
+
+
+def pool_options(offer: PoolOffer, *, stealing: bool) -> Settings:
+    """Every setting of a pool under one routing; counts ascending, absent first where 0 is on offer."""
+    rows: list[tuple[int, int, int, int, int]] = []
+    if 0 in offer.counts:
+        rows.append(absent_setting(offer))
+    roles = [ANY] if stealing else sorted({ROLE_NAMES.index(r) for r in offer.roles} | {BOTH})
+    for n in offer.counts:
+        for g in offer.instance_size:
+            if n == 0 or n % g:
+                continue
+            for role in roles:
+                prefill = offer.prefill_batch if role != DECODE else offer.prefill_batch[:1]
+                decode = offer.max_decode_batch if role != PREFILL else (max(offer.max_decode_batch),)
+                rows += [(n, g, role, b, d) for b in prefill for d in decode]
+    table = np.array(rows, dtype=np.int64).reshape(-1, 5)
+    return Settings(
+        n=table[:, 0], g=table[:, 1], role=table[:, 2], prefill_batch=table[:, 3], max_decode_batch=table[:, 4]
+    )
+
+
+def absent_setting(offer: PoolOffer) -> tuple[int, int, int, int, int]:
+    """The one setting of a pool that is not bought."""
+    return (0, offer.instance_size[0], BOTH, offer.prefill_batch[0], max(offer.max_decode_batch))
+
+
+def physics(problem: ServingProblem, offer: PoolOffer, precision: Precision) -> PoolPhysics:
+    """A pool's shared pieces under one precision."""
+    return PoolPhysics(
+        device=offer.device,
+        model=problem.model,
+        mix=problem.mix,
+        precision=precision,
+        limits=problem.limits,
+        hit_frac=problem.hit_frac,
+        reserve_frac=offer.reserve_frac,
+    )
+
+
+def build_system(problem: ServingProblem, regime: Regime, settings: Sequence[Settings]) -> System:
+    """Tables of every pool over the given settings, under one regime."""
+    stealing = regime.routing == "work_stealing"
+    pools = tuple(physics(problem, o, regime.precision) for o in problem.pools)
+    tables = tuple(
+        pool_table(
+            pool,
+            rows,
+            problem.links.byte_s,
+            problem.links.latency_s,
+            pool_bill(offer.device, problem.site, rows.n, offer.owned),
+        )
+        for pool, rows, offer in zip(pools, settings, problem.pools, strict=True)
+    )
+    return System(
+        pools=pools,
+        tables=tables,
+        stealing=stealing,
+        links=problem.links,
+        mix=problem.mix,
+        limits=problem.limits,
+        demand_requests_s=problem.demand_requests_s,
+        site=problem.site,
+        lines=lines_of(tables, problem.mix) if stealing and len(tables) == 2 else None,
+    )
+
+
+def is_legal(system: System, rows: Sequence[Ints], link: int | Ints, listed: Sequence[Bools], first_routing: bool) -> Bools:
+    """Whether designs are on offer; rows broadcast together.
+
+    At least one pool is bought. A pool alone does both phases, whatever roles are listed, under the
+    first routing only (routing does not matter there). With several pools each has a listed role.
+    Where nothing can cross between pools only the first link stands for all.
+    """
+    tables = system.tables
+    active = [t.active[r] for t, r in zip(tables, rows, strict=True)]
+    roles = [t.settings.role[r] for t, r in zip(tables, rows, strict=True)]
+    count = sum(a.astype(np.int8) for a in active)
+    alone_ok, together_ok, prefills, decodes = True, True, False, False
+    for a, role, ok, r in zip(active, roles, listed, rows, strict=True):
+        alone_ok = alone_ok & (~a | (role == BOTH) | (role == ANY))
+        together_ok = together_ok & (~a | ok[r])
+        prefills = prefills | (a & (role == PREFILL))
+        decodes = decodes | (a & (role == DECODE))
+    crosses = (count > 1) if system.stealing else (prefills & decodes)
+    legal = np.where(count > 1, together_ok, (count == 1) & alone_ok & first_routing)
+    return np.asarray(legal & (crosses | (np.asarray(link) == 0)), dtype=np.bool_)
+
+
+class ServingSpace:
+    """All designs of one serving study."""
+
+    def __init__(self, problem: ServingProblem) -> None:
+        self.problem = problem
+        self.regimes = tuple(
+            Regime(p, r) for p in problem.precisions for r in problem.routings
+            if all(o.device.peak(p.compute) for o in problem.pools)
+        )
+        if not self.regimes:
+            raise InputError("workload.compute_dtype: no value is computed by every pool's device; list one that is")
+        self.options = {
+            r: tuple(pool_options(o, stealing=r == "work_stealing") for o in problem.pools)
+            for r in problem.routings
+        }
+        sizes = [
+            [len(problem.links.byte_s), *(len(o) for o in self.options[r.routing])] for r in self.regimes
+        ]
+        self._sizes = sizes
+        self._offsets = np.concatenate([[0], np.cumsum([float(np.prod(s, dtype=np.float64)) for s in sizes])])
+        if self._offsets[-1] >= 2**62:
+            raise InputError(f"the space has {self._offsets[-1]:.3g} designs, more than can be numbered; shorten an axis")
+        self._starts = np.concatenate([[0], np.cumsum([int(np.prod(s, dtype=np.int64)) for s in sizes])]).astype(np.int64)
+        self._systems: dict[int, System] = {}
+
+    # -- the grid ---------------------------------------------------------------------------------
+
+    @property
+    def n_designs(self) -> int:
+        """Size of the grid, legal or not."""
+        return int(self._starts[-1])
+
+    @property
+    def pool_names(self) -> tuple[str, ...]:
+        """Names of the pools, in the study's order."""
+        return tuple(p.name for p in self.problem.pools)
+
+    def system(self, regime: int) -> System:
+        """Tables of one regime over all options, built once."""
+        if regime not in self._systems:
+            r = self.regimes[regime]
+            self._systems[regime] = build_system(self.problem, r, self.options[r.routing])
+        return self._systems[regime]
+
+    def _listed(self, regime: int) -> list[Bools]:
+        """Per pool, which options have a role that the study lists."""
+        options = self.options[self.regimes[regime].routing]
+        result = []
+        for offer, o in zip(self.problem.pools, options, strict=True):
+            codes = [ROLE_NAMES.index(role) for role in offer.roles] + [ANY]
+            result.append(np.isin(o.role, codes))
+        return result
+
+    def _first_routing(self, regime: int) -> bool:
+        return self.regimes[regime].routing == self.problem.routings[0]
+
+    def units(self) -> Iterator[Unit]:
+        """Blocks of about SCREEN_ROWS designs that cover the grid once, in order."""
+        for regime, (n_links, *sizes) in enumerate(self._sizes):
+            prefixes = int(np.prod(sizes[:-1], dtype=np.int64))
+            step = max(1, SCREEN_ROWS // sizes[-1])
+            for link in range(n_links):
+                for low in range(0, prefixes, step):
+                    yield Unit(regime, link, low, min(low + step, prefixes))
+
+    def n_units(self) -> int:
+        """How many blocks `units` gives."""
+        total = 0
+        for n_links, *sizes in self._sizes:
+            prefixes = int(np.prod(sizes[:-1], dtype=np.int64))
+            total += n_links * -(-prefixes // max(1, SCREEN_ROWS // sizes[-1]))
+        return total
+
+    def unit_rows(self, unit: Unit) -> list[Ints]:
+        """Per pool, rows of its table in shapes (R, 1) and, for the last pool, (1, K)."""
+        sizes = self._sizes[unit.regime][1:]
+        prefix = np.arange(unit.low, unit.high, dtype=np.int64)
+        rows: list[Ints] = []
+        for size in reversed(sizes[:-1]):
+            rows.append((prefix % size)[:, None])
+            prefix = prefix // size
+        return [*reversed(rows), np.arange(sizes[-1], dtype=np.int64)[None, :]]
+
+    def screen_unit(self, unit: Unit) -> tuple[Screen, Bools, int]:
+        """A block's screen, which of it is legal, and the grid index of its first design."""
+        system, rows = self.system(unit.regime), self.unit_rows(unit)
+        legal = is_legal(system, rows, unit.link, self._listed(unit.regime), self._first_routing(unit.regime))
+        sizes = self._sizes[unit.regime]
+        per_link = int(np.prod(sizes[1:], dtype=np.int64))
+        first = int(self._starts[unit.regime]) + unit.link * per_link + unit.low * sizes[-1]
+        return screen(system, rows, unit.link), legal, first
+
+    def decode(self, index: Ints) -> tuple[Ints, Ints, Ints]:
+        """Grid index (N,) -> regime (N,), link (N,), table rows (P, N)."""
+        regime = np.searchsorted(self._starts, index, side="right") - 1
+        link = np.empty(len(index), dtype=np.int64)
+        rows = np.empty((len(self.problem.pools), len(index)), dtype=np.int64)
+        for r in np.unique(regime):
+            here = regime == r
+            rest = index[here] - self._starts[r]
+            for p in reversed(range(len(self.problem.pools))):
+                rows[p, here] = rest % self._sizes[r][p + 1]
+                rest = rest // self._sizes[r][p + 1]
+            link[here] = rest
+        return regime, link, rows
+
+    def encode(self, regime: int, link: Ints, rows: Sequence[Ints]) -> Ints:
+        """The inverse of `decode` for one regime; arguments broadcast."""
+        index = np.asarray(link, dtype=np.int64)
+        for size, row in zip(self._sizes[regime][1:], rows, strict=True):
+            index = index * size + row
+        return np.asarray(index + self._starts[regime], dtype=np.int64)
+
+    def legal(self, index: Ints) -> Bools:
+        """Which grid indices are legal designs."""
+        regime, link, rows = self.decode(index)
+        result = np.zeros(len(index), dtype=np.bool_)
+        for r in np.unique(regime):
+            at = regime == r
+            result[at] = is_legal(
+                self.system(int(r)), list(rows[:, at]), link[at], self._listed(int(r)), self._first_routing(int(r))
+            )
+        return result
+
+    # -- scoring ----------------------------------------------------------------------------------
+
+    def score(self, index: Ints) -> dict[str, Values]:
+        """Every column of the designs at these grid indices, in order."""
+        regime, link, rows = self.decode(index)
+        ids = np.array([f"d{i}" for i in index], dtype=object)
+        parts: list[tuple[Ints, dict[str, Values]]] = []
+        for r in np.unique(regime):
+            at = np.flatnonzero(regime == r)
+            parts.append((at, self._columns(int(r), self.system(int(r)), rows[:, at], link[at])))
+        return {"design_id": ids, **_merge(parts, len(index))}
+
+    def _columns(self, regime: int, system: System, rows: Ints, link: Ints) -> dict[str, Values]:
+        e = evaluate(system, rows, link)
+        return {
+            "paradigm": np.full(rows.shape[1], "pd_serving", dtype=object),
+            **self._design_columns(self.regimes[regime], system, rows, link, e),
+            **e.columns,
+            "bottleneck": bottlenecks(system, rows, e, self.pool_names),
+            "infeasible_reason": infeasible_reasons(system, rows, e, self.pool_names, [c.name for c in self.problem.classes]),
+        }
+
+    def _design_columns(
+        self, regime: Regime, system: System, rows: Ints, link: Ints, e: Evaluation
+    ) -> dict[str, Values]:
+        n = rows.shape[1]
+        columns: dict[str, Values] = {}
+        for p, (name, table, r) in enumerate(zip(self.pool_names, system.tables, rows, strict=True)):
+            s = table.settings.rows(r)
+            role = np.array(ROLE_NAMES, dtype=object)[np.where(e.flow.combined[:, p], BOTH, s.role)]
+            columns |= {
+                f"n_{name}": s.n,
+                f"instance_size_{name}": s.g,
+                f"role_{name}": np.where(s.n > 0, role, "none").astype(object),
+                f"prefill_batch_{name}": s.prefill_batch,
+                f"max_decode_batch_{name}": s.max_decode_batch,
+                **{f"{key}_{name}": values[:, p] for key, values in e.pool_columns.items()},
+            }
+        names = np.array(self.problem.link_names, dtype=object)[link]
+        columns |= {
+            "weight_dtype": np.full(n, regime.precision.weight, dtype=object),
+            "kv_dtype": np.full(n, regime.precision.kv, dtype=object),
+            "compute_dtype": np.full(n, regime.precision.compute, dtype=object),
+            "routing": np.full(n, regime.routing, dtype=object),
+            "link": np.where(e.pairs > 0, names, "none").astype(object),
+            "link_gb_s": np.where(e.pairs > 0, self.problem.links.byte_s[link] / 1e9, 0.0),
+        }
+        return columns
+
+    # -- one design, on or off the axes -----------------------------------------------------------
+
+    def score_design(self, settings: Mapping[str, str], *, explain: bool) -> tuple[dict[str, Values], dict[str, object]]:
+        """Scores one design given as key -> text; keys left out take the first value of their axis.
+
+        Values outside the axes are allowed; a link between the study's raw bandwidths too.
+        """
+        design = DesignKeys(self.problem, settings)
+        space = ServingSpace(design.problem)
+        system = build_system(design.problem, design.regime, design.pools)
+        rows = np.zeros((len(self.problem.pools), 1), dtype=np.int64)
+        link = np.array([design.link], dtype=np.int64)
+        regime = space.regimes.index(design.regime)
+        columns = space._columns(regime, system, rows, link)
+        found = evaluate(system, rows, link) if explain else None
+        detail = explanation(system, rows, link, found, self.pool_names) if found else {}
+        return {"design_id": np.array(["set"], dtype=object), **columns}, detail
+
+    # -- baselines --------------------------------------------------------------------------------
+
+    @cached_property
+    def single_best(self) -> tuple[float, float]:
+        """Best throughput per USD/h and per W of any pool alone, whatever the user's limits allow."""
+        per_usd = per_w = 0.0
+        for regime in range(len(self.regimes)):
+            system = self.system(regime)
+            for table in system.tables:
+                tok = table.alone_rate * system.output_tok
+                at = tok > 0
+                cost = table.bill.idle_usd_per_h + table.bill.busy_usd_per_h * table.alone_busy
+                with np.errstate(divide="ignore"):
+                    per_usd = max(per_usd, float((tok[at] / cost[at]).max(initial=0.0)))
+                    per_w = max(per_w, float((tok[at] / table.bill.provisioned_w[at]).max(initial=0.0)))
+        return per_usd, per_w
+
+    # -- Optuna: what is bought outside, how it is set up inside -------------------------------------
+
+    @cached_property
+    def outer_axes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Axes that a trial draws: the regime and the devices of each pool."""
+        counts = tuple((f"n_{o.name}", self._outer_counts(p)) for p, o in enumerate(self.problem.pools))
+        return (("regime", tuple(range(len(self.regimes)))), *counts)
+
+    def _outer_counts(self, pool: int) -> tuple[int, ...]:
+        return tuple(sorted({int(n) for o in self.options.values() for n in np.unique(o[pool].n)}))
+
+    def suggest(self, trial: optuna.Trial) -> tuple[int, ...]:
+        """Draws the outer structure: an index on each outer axis."""
+        return tuple(trial.suggest_int(name, 0, len(values) - 1) for name, values in self.outer_axes)
+
+    def inner(self, outer: tuple[int, ...]) -> Ints:
+        """Grid indices of every legal design with this outer structure: sizes, roles, batches, links."""
+        regime = outer[0]
+        options = self.options[self.regimes[regime].routing]
+        chosen = [
+            np.flatnonzero(o.n == values[i])
+            for o, (_, values), i in zip(options, self.outer_axes[1:], outer[1:], strict=True)
+        ]
+        axes = [np.arange(len(self.problem.link_names), dtype=np.int64), *chosen]
+        mesh = np.meshgrid(*axes, indexing="ij")
+        index = self.encode(regime, mesh[0].ravel(), [m.ravel() for m in mesh[1:]])
+        return index[self.legal(index)] if len(index) else index
+
+
+def _merge(parts: Sequence[tuple[Ints, dict[str, Values]]], n: int) -> dict[str, Values]:
+    merged: dict[str, Values] = {}
+    for at, columns in parts:
+        for name, values in columns.items():
+            merged.setdefault(name, np.empty(n, dtype=values.dtype))[at] = values
+    return merged
+
+
+_POOL_KEYS = ("n", "instance_size", "role", "prefill_batch", "max_decode_batch")
+
+
+class DesignKeys:
+    """Reads `--set key=value` into one design; InputError with every fault."""
+
+    def __init__(self, problem: ServingProblem, given: Mapping[str, str]) -> None:
+        self.faults: list[str] = []
+        self._given = dict(given)
+        known = [f"{k}_{o.name}" for o in problem.pools for k in _POOL_KEYS]
+        known += ["link_gb_s", "link", "routing", "weight_dtype", "kv_dtype", "compute_dtype"]
+        self.faults += [unknown_name("--set", "design key", k, known) for k in given if k not in known]
+        first = problem.precisions[0]
+        precision = Precision(
+            weight=self._choice("weight_dtype", first.weight, DTYPE_BYTE),
+            kv=self._choice("kv_dtype", first.kv, DTYPE_BYTE),
+            compute=self._choice("compute_dtype", first.compute, DTYPE_BYTE),
+        )
+        routing = self._choice("routing", problem.routings[0], ("split", "work_stealing"))
+        self.regime = Regime(precision, "split" if routing == "split" else "work_stealing")
+        rows = [self._pool(o) for o in problem.pools]
+        self.pools = [_one(row) for row in rows]
+        links, names, self.link = self._link(problem)
+        for offer in problem.pools:
+            if not offer.device.peak(precision.compute):
+                self.faults.append(f"--set compute_dtype={precision.compute}: {offer.device.name} computes in {', '.join(offer.device.peak_flop_s)}")
+        if not any(row[0] for row in rows) and not self.faults:
+            self.faults.append("--set: every pool has 0 devices; give at least one n_<pool>")
+        if self.faults:
+            raise InputError(self.faults)
+        self.problem = replace(
+            problem, links=links, link_names=names, precisions=(precision,), routings=(self.regime.routing,)
+        )
+
+    def _choice(self, key: str, default: str, allowed: Sequence[str] | Mapping[str, float]) -> str:
+        value = self._given.get(key, default)
+        if value not in allowed:
+            self.faults.append(f"--set {key}: got {value!r}, must be one of {', '.join(allowed)}")
+            return default
+        return value
+
+    def _whole(self, key: str, default: int, at_least: int) -> int:
+        text = self._given.get(key)
+        if text is None:
+            return default
+        try:
+            value = int(text)
+        except ValueError:
+            value = at_least - 1
+        if value < at_least:
+            self.faults.append(f"--set {key}: got {text!r}, must be a whole number of at least {at_least}")
+            return default
+        return value
+
+    def _pool(self, offer: PoolOffer) -> tuple[int, int, int, int, int]:
+        name = offer.name
+        n = self._whole(f"n_{name}", offer.counts[0], 0)
+        fitting = [g for g in offer.instance_size if n % g == 0]
+        g = self._whole(f"instance_size_{name}", fitting[0] if fitting else offer.instance_size[0], 1)
+        if n % g:
+            self.faults.append(f"--set n_{name}: got {n}, must be a multiple of instance_size_{name} = {g}")
+        role = self._choice(f"role_{name}", offer.roles[0], ROLE_NAMES[:3])
+        if self.regime.routing == "work_stealing":
+            code = ANY
+        else:
+            code = ROLE_NAMES.index(role)
+        prefill = self._whole(f"prefill_batch_{name}", offer.prefill_batch[0], 1)
+        decode = self._whole(f"max_decode_batch_{name}", max(offer.max_decode_batch), 1)
+        return (n, g, code if n else BOTH, prefill, decode)
+
+    def _link(self, problem: ServingProblem) -> tuple[LinkTable, tuple[str, ...], int]:
+        names = problem.link_names
+        if "link" in self._given:
+            name = self._choice("link", names[0], names)
+            return problem.links, names, names.index(name)
+        text = self._given.get("link_gb_s")
+        if text is None:
+            return problem.links, names, 0
+        try:
+            gb_s = float(text)
+        except ValueError:
+            gb_s = float("nan")
+        if not (0 < gb_s < np.inf):
+            self.faults.append(f"--set link_gb_s: got {text!r}, must be a positive number of GB/s")
+            return problem.links, names, 0
+        on_offer = np.flatnonzero(np.isclose(problem.links.byte_s, gb_s * 1e9, rtol=1e-12, atol=0.0))
+        if len(on_offer):
+            return problem.links, names, int(on_offer[0])
+        latency = float(problem.links.latency_s[0])
+        raw = LinkTable(
+            byte_s=np.array([gb_s * 1e9]), latency_s=np.array([latency]), usd_per_h=np.zeros(1), power_w=np.zeros(1)
+        )
+        return raw, (f"{gb_s:g} GB/s",), 0
+
+
+def _one(row: tuple[int, int, int, int, int]) -> Settings:
+    n, g, role, prefill, decode = (np.array([v], dtype=np.int64) for v in row)
+    return Settings(n=n, g=g, role=role, prefill_batch=prefill, max_decode_batch=decode)

@@ -1,0 +1,410 @@
+"""The study of a prefill/decode serving fleet: its keys, and the numbers they resolve to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+
+from dse.catalog import load_catalog, load_device_file, load_model_file
+from dse.errors import InputError, unknown_name
+from dse.hardware import Accelerator
+from dse.model.cost import amortised_usd_per_h, energy_usd_per_h
+from dse.model.pd_serving import LinkTable
+from dse.model.serving_pool import Mix, Precision, ServingLimits
+from dse.model.transformer import Arithmetic, arithmetic
+from dse.study import AxisList, Envelope, Frac, Link, Part, Positive, Site, distinct
+from dse.traffic import read_trace, request_classes
+from dse.workload import RequestClass, Transformer
+
+Dtype = Literal["bf16", "fp16", "fp8", "fp4", "int8", "int4"]
+Routing = Literal["split", "work_stealing"]
+Role = Literal["prefill", "decode", "both"]
+Whole = Annotated[int, Field(ge=1)]
+MAX_DEVICES = 10_000_000
+SHARE_TOLERANCE = 1e-6
+
+
+def _listed(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _folder(info: ValidationInfo) -> Path:
+    return Path((info.context or {}).get("folder", "."))
+
+
+def _reraise(error: InputError) -> ValueError:
+    return ValueError("; ".join(error.faults))
+
+
+class Request(Part):
+    """One request class."""
+
+    name: str = ""
+    share: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+    input_tokens: Annotated[float, Field(ge=1, le=1e9, allow_inf_nan=False)]
+    output_tokens: Annotated[float, Field(ge=1, le=1e9, allow_inf_nan=False)]
+
+
+class Slo(Part):
+    """Service limits."""
+
+    ttft_p99_s: Positive | None = None
+    tpot_s: Positive | None = None
+
+
+class ServingWorkload(Part):
+    """What is served: a model, its data types, and requests (given, or binned from a trace)."""
+
+    model: str
+    weight_dtype: Annotated[tuple[Dtype, ...], AxisList] = ("bf16",)
+    kv_dtype: Annotated[tuple[Dtype, ...], AxisList] = ("bf16",)
+    compute_dtype: Annotated[tuple[Dtype, ...], AxisList] = ("bf16",)
+    prefix_hit_frac: Frac = 0.0
+    routing: Annotated[tuple[Routing, ...], AxisList] = ("split",)
+    requests: Annotated[tuple[Request, ...] | None, BeforeValidator(_listed)] = None
+    trace: str | None = None
+    slo: Slo = Slo()
+
+    _distinct = field_validator("weight_dtype", "kv_dtype", "compute_dtype", "routing")(distinct)
+
+    @field_validator("model")
+    @classmethod
+    def _known_model(cls, name: str, info: ValidationInfo) -> str:
+        try:
+            find_model(name, _folder(info))
+        except InputError as error:
+            raise _reraise(error) from None
+        return name
+
+    @field_validator("requests")
+    @classmethod
+    def _shares(cls, requests: tuple[Request, ...] | None) -> tuple[Request, ...] | None:
+        if requests is not None:
+            total = sum(r.share for r in requests)
+            if abs(total - 1.0) > SHARE_TOLERANCE:
+                raise ValueError(f"the shares sum to {total:.6g}, must sum to 1; scale each by {1 / total:.6g}" if total else "give at least one request class")
+            names = [r.name for r in requests if r.name]
+            distinct(tuple(names)) if names else None
+        return requests
+
+    @field_validator("trace")
+    @classmethod
+    def _trace(cls, trace: str | None, info: ValidationInfo) -> str | None:
+        if trace is not None:
+            try:
+                read_trace(_folder(info) / trace)
+            except InputError as error:
+                raise _reraise(error) from None
+        return trace
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ServingWorkload:
+        if (self.requests is None) == (self.trace is None):
+            raise ValueError("give either [[workload.requests]] or trace = \"file.csv\"")
+        return self
+
+
+class CountRange(Part):
+    """Devices on offer: min, max and the purchase step."""
+
+    min: Annotated[int, Field(ge=0, le=MAX_DEVICES)] = 0
+    max: Annotated[int, Field(ge=0, le=MAX_DEVICES)]
+    step: Whole | Literal["node", "rack"] = 1
+
+    @model_validator(mode="after")
+    def _ordered(self) -> CountRange:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is above max {self.max}")
+        return self
+
+
+class ServingPool(Part):
+    """One homogeneous set of devices on offer."""
+
+    device: str
+    name: str = ""
+    count: CountRange | Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_DEVICES)], ...], AxisList]
+    owned: Annotated[int, Field(ge=0)] = 0
+    instance_size: Annotated[tuple[Whole, ...], AxisList] = (1,)
+    roles: Annotated[tuple[Role, ...], AxisList] = ("prefill", "decode", "both")
+    profile: str = "default"
+    prefill_batch: Annotated[tuple[Whole, ...], AxisList] = (1,)
+    max_decode_batch: Annotated[tuple[Whole, ...], AxisList] = (256,)
+    memory_reserve_frac: Frac = 0.1
+
+    _distinct = field_validator("instance_size", "roles", "prefill_batch", "max_decode_batch")(distinct)
+
+    @field_validator("name")
+    @classmethod
+    def _plain(cls, name: str) -> str:
+        if any(c.isspace() or c in "=,;\"'" for c in name):
+            raise ValueError(f"got {name!r}; a pool's name has no spaces, quotes, '=' or commas")
+        return name
+
+    @field_validator("count", mode="before")
+    @classmethod
+    def _range_or_list(cls, value: object) -> object:
+        return CountRange.model_validate(value) if isinstance(value, dict) else value
+
+    @field_validator("count")
+    @classmethod
+    def _counts(cls, count: CountRange | tuple[int, ...]) -> CountRange | tuple[int, ...]:
+        return count if isinstance(count, CountRange) else tuple(distinct(count))  # type: ignore[arg-type]
+
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, name: str, info: ValidationInfo) -> str:
+        try:
+            find_device(name, "default", _folder(info))
+        except InputError as error:
+            raise _reraise(error) from None
+        return name
+
+    @model_validator(mode="after")
+    def _consistent(self, info: ValidationInfo) -> ServingPool:
+        try:
+            device = find_device(self.device, self.profile, _folder(info))
+        except InputError as error:
+            raise _reraise(error) from None
+        counts = self.counts(device)
+        if not any(n > 0 and n % g == 0 for n in counts for g in self.instance_size):
+            if not any(counts):
+                raise ValueError("count has no positive value; remove the pool or raise count.max")
+            raise ValueError(
+                f"no positive count is a multiple of any instance size: counts {_short(counts)}, "
+                f"instance sizes {_short(self.instance_size)}; change count.step or instance_size"
+            )
+        return self
+
+    def counts(self, device: Accelerator) -> tuple[int, ...]:
+        """All counts on offer."""
+        if not isinstance(self.count, CountRange):
+            return tuple(sorted(self.count))
+        step = {"node": device.node_size, "rack": device.rack_size}.get(str(self.count.step), self.count.step)
+        return tuple(range(self.count.min, self.count.max + 1, int(step)))
+
+
+def _short(values: tuple[int, ...]) -> str:
+    shown = ", ".join(map(str, values[:6]))
+    return shown + (", ..." if len(values) > 6 else "")
+
+
+class Demand(Part):
+    """What must be met."""
+
+    requests_s: Positive
+
+
+class ServingStudy(Envelope):
+    """A whole pd_serving study."""
+
+    paradigm: Literal["pd_serving"]
+    workload: ServingWorkload
+    pool: Annotated[tuple[ServingPool, ...], BeforeValidator(_listed), Field(min_length=1, max_length=8)]
+    link: Link | None = None
+    demand: Demand | None = None
+
+    @model_validator(mode="after")
+    def _whole(self, info: ValidationInfo) -> ServingStudy:
+        faults = list(self._pool_faults(_folder(info)))
+        if len(self.pool) > 1 and self.link is None:
+            faults.append("[link] is missing; with two or more pools say what connects them")
+        if self.link is not None:
+            known = load_catalog().links
+            faults += [unknown_name("link.tier", "link", t, known) for t in self.link.tier or () if t not in known]
+        bounds = self.limits.bounds()
+        names = {p.name or p.device for p in self.pool}
+        for name in bounds:
+            base, _, pool = name.partition("_")
+            if base in {"n", "u", "eta", "busy"} and pool not in names:
+                faults.append(unknown_name(f"limits.{name}", "pool", pool, names))
+        if self.demand and bounds.get("requests_s", (0, np.inf))[1] < self.demand.requests_s:
+            faults.append(
+                f"limits.requests_s allows at most {bounds['requests_s'][1]:g}, demand.requests_s asks for "
+                f"{self.demand.requests_s:g}; no design can meet both"
+            )
+        if faults:
+            raise InputError(faults)
+        return self
+
+    def _pool_faults(self, folder: Path) -> list[str]:
+        faults: list[str] = []
+        seen: dict[str, int] = {}
+        for i, pool in enumerate(self.pool):
+            name = pool_name(pool, folder)
+            if name in seen:
+                faults.append(f"pool[{i}]: is named {name!r} like pool[{seen[name]}]; give each its own name")
+            seen[name] = i
+            device = find_device(pool.device, pool.profile, folder)
+            if not any(device.peak(d) for d in self.workload.compute_dtype):
+                asked, has = ", ".join(self.workload.compute_dtype), ", ".join(device.peak_flop_s)
+                faults.append(f"pool[{i}]: {device.name} computes in {has}; workload.compute_dtype asks for {asked}")
+            need_capex = pool.owned > 0 or self.site.cost_basis == "ownership"
+            if need_capex and device.capex_usd is None:
+                why = "owned devices have upkeep" if pool.owned else 'cost_basis is "ownership"'
+                faults.append(f"pool[{i}]: {device.name} has no capex_usd, needed because {why}")
+            if self.site.cost_basis == "rental" and device.rental_usd_per_h is None:
+                faults.append(f'pool[{i}]: {device.name} has no rental_usd_per_h; add it or set site.cost_basis = "ownership"')
+        return faults
+
+
+def pool_name(pool: ServingPool, folder: Path) -> str:
+    """A pool is named by its device unless it has its own name."""
+    return pool.name or find_device(pool.device, "default", folder).name
+
+
+def find_device(name: str, profile: str, folder: Path) -> Accelerator:
+    """A catalogue device, or a device file next to the study."""
+    if name.endswith(".toml"):
+        if profile != "default":
+            raise InputError(f"profile {profile!r}: a device file has only the default profile")
+        return load_device_file(folder / name)
+    return load_catalog().device(name, profile)
+
+
+def find_model(name: str, folder: Path) -> Transformer:
+    """A catalogue model, or a Hugging Face config.json next to the study."""
+    if name.endswith(".json"):
+        return load_model_file(folder / name)
+    return load_catalog().model(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOffer:
+    """One pool's axes, resolved."""
+
+    name: str
+    device: Accelerator
+    counts: tuple[int, ...]
+    owned: int
+    instance_size: tuple[int, ...]
+    roles: tuple[Role, ...]
+    prefill_batch: tuple[int, ...]
+    max_decode_batch: tuple[int, ...]
+    reserve_frac: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingProblem:
+    """A serving study in numbers."""
+
+    model: Arithmetic
+    classes: tuple[RequestClass, ...]
+    mix: Mix
+    hit_frac: float
+    precisions: tuple[Precision, ...]
+    routings: tuple[Routing, ...]
+    limits: ServingLimits
+    demand_requests_s: float | None
+    pools: tuple[PoolOffer, ...]
+    links: LinkTable
+    link_names: tuple[str, ...]
+    raw_links: bool
+    """Links given as bandwidths: they cost 0, which reports flag."""
+    site: Site
+
+
+def resolve(study: ServingStudy, folder: Path) -> ServingProblem:
+    """Puts the catalogue's numbers in place of names."""
+    work = study.workload
+    classes = _classes(work, folder)
+    share = np.array([c.share for c in classes])
+    links, names = _links(study.link, study.site)
+    return ServingProblem(
+        model=arithmetic(find_model(work.model, folder)),
+        classes=classes,
+        mix=Mix(
+            share=share / share.sum(),
+            input_tokens=np.array([c.input_tokens for c in classes], dtype=np.float64),
+            output_tokens=np.array([c.output_tokens for c in classes], dtype=np.float64),
+        ),
+        hit_frac=work.prefix_hit_frac,
+        precisions=tuple(
+            Precision(weight=w, kv=k, compute=c)
+            for w in work.weight_dtype
+            for k in work.kv_dtype
+            for c in work.compute_dtype
+        ),
+        routings=work.routing,
+        limits=ServingLimits(
+            ttft_p99_s=work.slo.ttft_p99_s or np.inf, tpot_s=work.slo.tpot_s or np.inf
+        ),
+        demand_requests_s=study.demand.requests_s if study.demand else None,
+        pools=tuple(_offer(p, folder) for p in study.pool),
+        links=links,
+        link_names=names,
+        raw_links=study.link is not None and study.link.bandwidth_gb_s is not None,
+        site=study.site,
+    )
+
+
+def _classes(work: ServingWorkload, folder: Path) -> tuple[RequestClass, ...]:
+    if work.trace is not None:
+        return request_classes(read_trace(folder / work.trace))
+    return tuple(
+        RequestClass(
+            name=r.name or f"class{i}", share=r.share, input_tokens=r.input_tokens, output_tokens=r.output_tokens
+        )
+        for i, r in enumerate(work.requests or ())
+    )
+
+
+def _offer(pool: ServingPool, folder: Path) -> PoolOffer:
+    device = find_device(pool.device, pool.profile, folder)
+    return PoolOffer(
+        name=pool_name(pool, folder),
+        device=device,
+        counts=pool.counts(device),
+        owned=pool.owned,
+        instance_size=pool.instance_size,
+        roles=pool.roles,
+        prefill_batch=pool.prefill_batch,
+        max_decode_batch=pool.max_decode_batch,
+        reserve_frac=pool.memory_reserve_frac,
+    )
+
+
+def _links(link: Link | None, site: Site) -> tuple[LinkTable, tuple[str, ...]]:
+    """Links ascending in bandwidth; a study with one pool gets one link that nothing uses."""
+    if link is None:
+        nothing = np.zeros(1)
+        return LinkTable(byte_s=np.array([np.inf]), latency_s=nothing, usd_per_h=nothing, power_w=nothing), ("none",)
+    if link.bandwidth_gb_s is not None:
+        byte_s = np.array(sorted(link.bandwidth_gb_s), dtype=np.float64) * 1e9
+        nothing = np.zeros(len(byte_s))
+        names = tuple(f"{b / 1e9:g} GB/s" for b in byte_s)
+        return (
+            LinkTable(byte_s=byte_s, latency_s=nothing + link.latency_s, usd_per_h=nothing, power_w=nothing),
+            names,
+        )
+    return tier_links([(t, n) for t in link.tier or () for n in link.count], link.latency_s, site)
+
+
+def tier_links(
+    choices: list[tuple[str, int]], latency_s: float, site: Site
+) -> tuple[LinkTable, tuple[str, ...]]:
+    """Catalogue tiers side by side, ascending in bandwidth.
+
+    A link is bought (amortised price and upkeep) under either basis; its energy is billed under
+    ownership, where all energy is.
+    """
+    tiers = [(load_catalog().link(t), n) for t, n in choices]
+    tiers.sort(key=lambda t: (t[0].bandwidth_byte_s * t[1], t[0].capex_usd * t[1], t[0].name))
+    capex = np.array([t.capex_usd * n for t, n in tiers])
+    power_w = np.array([t.power_w * n for t, n in tiers])
+    usd = amortised_usd_per_h(capex, site.life_years, site.upkeep_frac_per_year)
+    if site.cost_basis == "ownership":
+        usd = usd + energy_usd_per_h(power_w * site.pue, site.energy_usd_per_kwh)
+    return (
+        LinkTable(
+            byte_s=np.array([t.bandwidth_byte_s * n for t, n in tiers]),
+            latency_s=np.array([t.latency_s for t, _ in tiers]) + latency_s,
+            usd_per_h=usd,
+            power_w=power_w,
+        ),
+        tuple(f"{n} x {t.name}" for t, n in tiers),
+    )
