@@ -53,6 +53,8 @@ class Paradigm:
 
     study_type: type[Envelope]
     resolve: Callable[[Any, Path], Any]
+    portable: Callable[[Any, Any, Path], tuple[dict[str, Any], dict[str, Path]]]
+    """The study as plain tables that stand alone in another folder, and the files it needs there."""
     space: Callable[[Any], Any]
     screened: tuple[str, ...]
     """Result columns that screening gives."""
@@ -70,6 +72,7 @@ PARADIGMS: Mapping[str, Paradigm] = {
     "pd_serving": Paradigm(
         study_type=pd_serving_study.ServingStudy,
         resolve=pd_serving_study.resolve,
+        portable=pd_serving_study.portable,
         space=pd_serving.ServingSpace,
         screened=PD_SERVING_SCREENED,
         formulation=_pd_provisioning,

@@ -59,6 +59,10 @@ class Study:
             raise InputError([f"{file}: {fault}" for fault in error.faults]) from None
         return cls(envelope=envelope, problem=problem, space=space, paradigm=paradigm, folder=Path(folder))
 
+    def portable(self) -> tuple[dict[str, Any], dict[str, Path]]:
+        """The study as plain tables that stand alone in another folder, and the files it needs there."""
+        return self.paradigm.portable(self.envelope, self.problem, self.folder)
+
     @property
     def name(self) -> str:
         """The study's name."""

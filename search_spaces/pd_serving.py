@@ -195,7 +195,7 @@ class ServingSpace:
             self._systems[regime] = build_system(self.problem, r, self.options[r.routing])
         return self._systems[regime]
 
-    def _listed(self, regime: int) -> list[Bools]:
+    def listed(self, regime: int) -> list[Bools]:
         """Per pool, which options have a role that the study lists."""
         options = self.options[self.regimes[regime].routing]
         result = []
@@ -204,7 +204,8 @@ class ServingSpace:
             result.append(np.isin(o.role, codes))
         return result
 
-    def _first_routing(self, regime: int) -> bool:
+    def first_routing(self, regime: int) -> bool:
+        """Whether a pool alone is counted under this regime's routing."""
         return self.regimes[regime].routing == self.problem.routings[0]
 
     def units(self) -> Iterator[Unit]:
@@ -237,7 +238,7 @@ class ServingSpace:
     def screen_unit(self, unit: Unit) -> tuple[Screen, Bools, int]:
         """A block's screen, which of it is legal, and the grid index of its first design."""
         system, rows = self.system(unit.regime), self.unit_rows(unit)
-        legal = is_legal(system, rows, unit.link, self._listed(unit.regime), self._first_routing(unit.regime))
+        legal = is_legal(system, rows, unit.link, self.listed(unit.regime), self.first_routing(unit.regime))
         sizes = self._sizes[unit.regime]
         per_link = int(np.prod(sizes[1:], dtype=np.int64))
         first = int(self._starts[unit.regime]) + unit.link * per_link + unit.low * sizes[-1]
@@ -264,6 +265,14 @@ class ServingSpace:
             index = index * size + row
         return np.asarray(index + self._starts[regime], dtype=np.int64)
 
+    def canonical(self, regime: int, link: int, rows: Sequence[int]) -> int:
+        """Grid index of a plan; where nothing crosses between pools the first link stands for all."""
+        at = [np.array([r], dtype=np.int64) for r in rows]
+        index = self.encode(regime, np.array([link], dtype=np.int64), at)
+        if not self.legal(index)[0]:
+            index = self.encode(regime, np.zeros(1, dtype=np.int64), at)
+        return int(index[0])
+
     def legal(self, index: Ints) -> Bools:
         """Which grid indices are legal designs."""
         regime, link, rows = self.decode(index)
@@ -271,7 +280,7 @@ class ServingSpace:
         for r in np.unique(regime):
             at = regime == r
             result[at] = is_legal(
-                self.system(int(r)), list(rows[:, at]), link[at], self._listed(int(r)), self._first_routing(int(r))
+                self.system(int(r)), list(rows[:, at]), link[at], self.listed(int(r)), self.first_routing(int(r))
             )
         return result
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
@@ -340,6 +340,27 @@ def resolve(study: ServingStudy, folder: Path) -> ServingProblem:
         raw_links=study.link is not None and study.link.bandwidth_gb_s is not None,
         site=study.site,
     )
+
+
+def portable(study: ServingStudy, problem: ServingProblem, folder: Path) -> tuple[dict[str, Any], dict[str, Path]]:
+    """The study as plain tables: a trace becomes its request classes, files are named without their folder."""
+    raw: dict[str, Any] = study.model_dump(mode="json", exclude_none=True)
+    files: dict[str, Path] = {}
+    work = raw["workload"]
+    if study.workload.trace is not None:
+        del work["trace"]
+        work["requests"] = [asdict(c) for c in problem.classes]
+        total = sum(c.share for c in problem.classes)
+        work["requests"] = [{**r, "share": r["share"] / total} for r in work["requests"]]
+    places = [(work, "model", ".json")] + [(pool, "device", ".toml") for pool in raw["pool"]]
+    for table, key, ending in places:
+        if table[key].endswith(ending):
+            source = folder / table[key]
+            name = source.name
+            while name in files and files[name] != source:
+                name = f"other-{name}"
+            files[name], table[key] = source, name
+    return raw, files
 
 
 def _classes(work: ServingWorkload, folder: Path) -> tuple[RequestClass, ...]:

@@ -134,7 +134,7 @@ class Screen:
 
     columns: dict[str, Floats]
     feasible: Bools
-    """Fits, meets service limits and demand; user limits are not looked at here."""
+    """Fits, and serves something under the service limits; demand and user limits are not looked at here."""
     exact: bool
     """False: maximised columns are upper and minimised ones lower bounds."""
 
@@ -170,8 +170,7 @@ def screen(system: System, rows: Sequence[Ints], link: int) -> Screen:
                 role = t.settings.role[r]
                 busy = np.where(role == PREFILL, u_prefill, np.where(role == DECODE, u_decode, t.alone_busy[r]))
                 cost = cost + t.bill.busy_usd_per_h[r] * busy
-    needed = system.demand_requests_s
-    feasible = feasible & (rate > 0 if needed is None else rate >= needed)
+    feasible = feasible & (rate > 0)
     power = _total([t.bill.provisioned_w[r] for t, r in zip(tables, rows, strict=True)])
     return Screen(
         columns={

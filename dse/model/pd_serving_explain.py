@@ -53,9 +53,9 @@ def _held_back(system: System) -> str:
 def infeasible_reasons(
     system: System, rows: Ints, e: Evaluation, names: Sequence[str], classes: Sequence[str]
 ) -> Objects:
-    """Why each design cannot run or does not meet service limits or demand; empty where it does.
+    """Why each design cannot run or does not meet service limits; empty where it does.
 
-    Limits of the user are added by the caller: they are the same for every paradigm.
+    Demand and the user's limits are added by the caller: they are the same for every paradigm.
     """
     n_active = np.stack([t.active[r] for t, r in zip(system.tables, rows, strict=True)]).sum(axis=0)
     reasons = np.full(rows.shape[1], "", dtype=object)
@@ -73,9 +73,6 @@ def infeasible_reasons(
                 found.append(memo[p, row, alone])
         if not found and e.flow.rate[i] <= 0:
             found.append(_no_rate(system, rows[:, i], n_active[i]))
-        demand = system.demand_requests_s
-        if not found and demand is not None and e.flow.rate[i] < demand:
-            found.append(f"demand: serves {e.flow.rate[i]:.4g} of {demand:g} requests/s")
         reasons[i] = "; ".join(found)
     return reasons
 

@@ -1,0 +1,211 @@
+"""Exhaustive exploration: the grid in blocks, screened, and only what may be on the front scored in full."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.cluster import map_units
+from dse.errors import MethodError, SelfCheckError
+from dse.model.pd_serving import Screen
+from dse.pareto import RunningFront, minimised, nondominated
+from dse.progress import Progress, Report, Stop
+from dse.resolve import Study
+from dse.score import bounds_of, finish
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+SCREENED_PER_S = 5e6
+"""Designs screened a second on one core, for estimates (benchmarks/RESULTS.md)."""
+AGREE = 1e-9
+"""Two scores of one design may differ by this share."""
+TASKS_PER_WORKER = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A range of the grid's blocks: one unit of work."""
+
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class Found:
+    """What some part of a space gave."""
+
+    points: Floats
+    index: Ints
+    candidates: int = 0
+    nearest: int = -1
+    """Design that breaks the limits least, while none meets them."""
+    nearest_violation: float = field(default=np.inf)
+    stopped: bool = False
+
+
+def refusal(study: Study) -> str:
+    """Why enumeration cannot answer this study exactly; empty where it can."""
+    routings = getattr(study.problem, "routings", ())
+    if "work_stealing" in routings and len(study.space.pool_names) > 2:
+        return (
+            f"exhaustive: work stealing among {len(study.space.pool_names)} pools needs a linear program for every "
+            'design; use method = "milp", or routing = ["split"]'
+        )
+    return ""
+
+
+def explore(study: Study, *, workers: int, address: str, report: Report, stop: Stop) -> Found:
+    """The exact frontier of the whole grid."""
+    refused = refusal(study)
+    if refused:
+        raise MethodError(refused)
+    n_units = study.space.n_units()
+    per_task = max(1, n_units // (TASKS_PER_WORKER * max(workers, 1)) if workers > 1 else 64)
+    per_task = min(per_task, 256)
+    chunks = [Chunk(first=i, last=min(i + per_task, n_units)) for i in range(0, n_units, per_task)]
+    front = RunningFront(len(study.envelope.objectives.names))
+    total = Found(front.points, front.index)
+    estimated_s = study.space.n_designs / SCREENED_PER_S
+    if workers == 1 or estimated_s < 10.0:
+        for done, unit in enumerate(study.space.units(), start=1):
+            _search_unit(study, unit, front, total)
+            if done % 16 == 0 or done == n_units:
+                report(_progress(done, n_units, total, front, stop))
+            if stop.asked():
+                break
+    else:
+        landed = map_units(search_chunk, study, chunks, workers=workers, address=address, estimated_s=estimated_s)
+        for done, (_, found) in enumerate(landed, start=1):
+            front.merge(found.points, found.index)
+            _count(total, found)
+            report(_progress(done * per_task, n_units, total, front, stop))
+            if stop.asked():
+                landed.close()  # type: ignore[attr-defined]
+                break
+    order = np.argsort(front.index)
+    total.points, total.index = front.points[order], front.index[order]
+    total.stopped = bool(stop.reason)
+    return total
+
+
+def _progress(done: float, n_units: int, total: Found, front: RunningFront, stop: Stop) -> Progress:
+    return Progress(
+        method="exhaustive",
+        done=min(done, n_units),
+        total=n_units,
+        candidates=total.candidates,
+        front=len(front),
+        elapsed_s=stop.elapsed_s,
+    )
+
+
+def _count(total: Found, part: Found) -> None:
+    total.candidates += part.candidates
+    if (part.nearest_violation, part.nearest) < (total.nearest_violation, total.nearest) and part.nearest >= 0:
+        total.nearest, total.nearest_violation = part.nearest, part.nearest_violation
+
+
+def search_chunk(study: Study, chunk: Chunk) -> Found:
+    """Front of a range of blocks; what a worker runs."""
+    front = RunningFront(len(study.envelope.objectives.names))
+    found = Found(front.points, front.index)
+    for unit in islice(study.space.units(), chunk.first, chunk.last):
+        _search_unit(study, unit, front, found)
+    found.points, found.index = front.points, front.index
+    return found
+
+
+def _search_unit(study: Study, unit: object, front: RunningFront, found: Found) -> None:
+    """Screens one block, scores in full what may be on the front, and merges it."""
+    screen, legal, first = study.space.screen_unit(unit)
+    found.candidates += int(np.count_nonzero(legal))
+    possible = np.asarray(legal & screen.feasible)
+    shape = possible.shape
+    known = {k: np.broadcast_to(v, shape) for k, v in screen.columns.items()}
+    bounds = bounds_of(study)
+    within = possible & within_bounds(known, bounds, exact=screen.exact)
+    if not len(front):
+        _note_nearest(found, possible & ~within, known, bounds, first)
+    objectives = study.envelope.objectives.names
+    rows = np.flatnonzero(within)
+    if not len(rows):
+        return
+    if all(o in known for o in objectives):
+        points = minimised({o: known[o].reshape(-1)[rows] for o in objectives}, objectives)
+        keep = front.may_improve([points[:, i] for i in range(len(objectives))])
+        rows, points = rows[keep], points[keep]
+        if screen.exact and all(b in known for b in bounds) and len(rows):
+            best = nondominated(points)
+            rows, points = rows[best], points[best]
+    if len(rows):
+        _score_and_merge(study, rows + first, front, screen, known, rows)
+
+
+def _score_and_merge(
+    study: Study, index: Ints, front: RunningFront, screen: Screen, known: Mapping[str, Floats], rows: Ints
+) -> None:
+    frame = finish(study, study.space.score(index))
+    objectives = study.envelope.objectives.names
+    if screen.exact:
+        for name in known:
+            screened, scored = known[name].reshape(-1)[rows], frame[name].to_numpy(dtype=np.float64)
+            if not np.allclose(screened, scored, rtol=AGREE, atol=0.0):
+                worst = int(np.abs(screened - scored).argmax())
+                raise SelfCheckError(
+                    f"design d{index[worst]}: screening gives {name} {screened[worst]!r}, scoring {scored[worst]!r}"
+                )
+    good = frame["feasible"].to_numpy(dtype=np.bool_)
+    points = minimised({o: frame[o].to_numpy(dtype=np.float64) for o in objectives}, objectives)
+    front.merge(points[good], index[good])
+
+
+def within_bounds(
+    columns: Mapping[str, Floats], bounds: Mapping[str, tuple[float, float]], *, exact: bool
+) -> Bools | bool:
+    """Which designs meet the bounds on columns that are known; bounded rates count only from above."""
+    ok: Bools | bool = True
+    for name, (low, high) in bounds.items():
+        if name not in columns:
+            continue
+        values = columns[name]
+        maximised = name in ("requests_s", "throughput_tok_s", "input_tok_s")
+        if exact or not maximised:
+            ok = ok & (values <= high)
+        if exact or maximised:
+            ok = ok & (values >= low)
+    return ok
+
+
+def violation(columns: Mapping[str, Floats], bounds: Mapping[str, tuple[float, float]]) -> Floats:
+    """Sum of the shares by which bounds are broken."""
+    total: Floats = np.zeros(())
+    for name, (low, high) in bounds.items():
+        if name in columns:
+            v = columns[name]
+            total = total + np.maximum(v - high, 0.0) / max(abs(high), 1e-300)
+            total = total + np.maximum(low - v, 0.0) / max(abs(low), 1e-300)
+    return total
+
+
+def _note_nearest(
+    found: Found, rejected: Bools, columns: Mapping[str, Floats], bounds: Mapping[str, tuple[float, float]], first: int
+) -> None:
+    if not rejected.any():
+        return
+    amount = np.where(rejected, np.broadcast_to(violation(columns, bounds), rejected.shape), np.inf)
+    best = int(amount.argmin())
+    if amount.reshape(-1)[best] < found.nearest_violation:
+        found.nearest, found.nearest_violation = first + best, float(amount.reshape(-1)[best])
+
+
+def sample_index(n_designs: int, most: int) -> Sequence[int] | Ints:
+    """Grid indices to keep beside the front: all of a small space, an even sample of a large one."""
+    if n_designs <= most:
+        return np.arange(n_designs, dtype=np.int64)
+    return np.unique(np.linspace(0, n_designs - 1, most).astype(np.int64))

@@ -1,0 +1,272 @@
+"""One study, one method: chooses it, runs it, re-scores the plans, writes the run folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import tomli_w
+
+from dse import enumerate as exhaustive
+from dse import frontier as milp
+from dse import search
+from dse.errors import InputError, MethodError, SelfCheckError
+from dse.pareto import minimised, nondominated
+from dse.progress import Progress, Report, Stop, silent
+from dse.recommend import recommend
+from dse.resolve import Study
+from dse.score import bounds_of, score_index
+
+AUTO_EXHAUSTIVE_DESIGNS = 1_000_000_000
+"""`auto` enumerates spaces up to this size: some minutes on one core."""
+AUTO_MILP_OPTIONS = 4000
+"""`auto` hands the MILP at most this many options of all pools together."""
+KEPT_CANDIDATES = 20_000
+AGREE = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A run: frames, and what is known about how they came about."""
+
+    study: Study
+    frontier: pd.DataFrame
+    candidates: pd.DataFrame
+    """Every scored candidate of a small space; the sample kept of a large one, and the frontier."""
+    info: dict[str, Any]
+    """What run.json holds."""
+
+    @property
+    def complete(self) -> bool:
+        """False where the run was stopped early."""
+        return bool(self.info["complete"])
+
+    @property
+    def recommended(self) -> pd.Series | None:  # type: ignore[type-arg]
+        """The frontier row that the study's rule picks; None if nothing is feasible."""
+        if not len(self.frontier):
+            return None
+        return self.frontier.iloc[int(self.info["recommended"]["position"])]
+
+    def report(self, path: str | Path) -> Path:
+        """Writes the HTML report."""
+        from dse.report import write_report
+
+        return write_report(self, Path(path))
+
+
+def choose_method(study: Study) -> tuple[str, str]:
+    """The method and why it was chosen; MethodError where the study's own choice cannot answer it."""
+    asked = study.envelope.search.method
+    if asked != "auto":
+        refused = {"exhaustive": exhaustive.refusal, "milp": milp.refusal}.get(asked, lambda _: "")(study)
+        if refused:
+            raise MethodError(refused)
+        return asked, "asked for by the study"
+    n = study.space.n_designs
+    no_enumeration = exhaustive.refusal(study)
+    if not no_enumeration and n <= AUTO_EXHAUSTIVE_DESIGNS:
+        return "exhaustive", f"the grid has {n:,} designs, at most {AUTO_EXHAUSTIVE_DESIGNS:,} are enumerated"
+    no_milp = milp.refusal(study)
+    n_options = sum(len(o) for o in next(iter(study.space.options.values())))
+    why = no_enumeration or f"the grid has {n:,} designs, too many to enumerate"
+    if not no_milp and n_options <= AUTO_MILP_OPTIONS:
+        return "milp", f"{why}; {n_options:,} options of all pools fit an exact program"
+    return "optuna", f"{why}; {no_milp or f'{n_options:,} options are too many for an exact program'}"
+
+
+def run(
+    study: Study,
+    *,
+    method: str | None = None,
+    workers: int | None = None,
+    report: Report = silent,
+    stop: Stop | None = None,
+) -> Result:
+    """Explores a study. Raises MethodError, or SelfCheckError where a plan scores differently twice."""
+    if method is not None or workers is not None:
+        study = with_overrides(study, method, workers)
+    chosen, why = choose_method(study)
+    compute, search_part = study.envelope.compute, study.envelope.search
+    stop = stop or Stop(time_limit_s=search_part.time_limit_s)
+    started = time.perf_counter()
+    proof: dict[str, Any]
+    nearest, trials = -1, None
+    if chosen == "exhaustive":
+        grid = exhaustive.explore(study, workers=compute.workers, address=compute.ray, report=report, stop=stop)
+        index, points, n_candidates, nearest = grid.index, grid.points, grid.candidates, grid.nearest
+        proof = {"kind": "exhaustive", "designs": study.space.n_designs} if not stop.reason else {"kind": "none"}
+    elif chosen == "milp":
+        exact = milp.explore(study, report=report, stop=stop)
+        index, points, n_candidates = exact.index, exact.points, exact.solves
+        proof = {
+            "kind": "milp" if not exact.unproven else "none",
+            "solves": exact.solves,
+            "largest_gap": max((c.gap for c in exact.certificates), default=0.0),
+            "step_frac": milp.STEP,
+            "points": [asdict(c) for c in exact.certificates],
+            "unproven": exact.unproven,
+        }
+    else:
+        sampled = search.explore(study, workers=compute.workers, address=compute.ray, report=report, stop=stop)
+        index, points, n_candidates, nearest = sampled.index, sampled.points, sampled.candidates, sampled.nearest
+        proof, trials = {"kind": "none", "trials": sampled.trials}, sampled.trials
+    wall_s = time.perf_counter() - started
+    frontier = _verified(study, index, points)
+    complete = not stop.reason and not proof.get("unproven")
+    info: dict[str, Any] = {
+        "study": study.name,
+        "paradigm": study.envelope.paradigm,
+        "method": chosen,
+        "method_reason": why,
+        "complete": complete,
+        "stopped": stop.reason,
+        "proof": proof,
+        "seed": search_part.seed,
+        "workers": compute.workers,
+        "designs_in_grid": study.space.n_designs,
+        "candidates": n_candidates,
+        "wall_s": wall_s,
+        "candidates_per_s": n_candidates / wall_s if wall_s > 0 else 0.0,
+        "trials": trials,
+        "versions": versions(),
+    }
+    if len(frontier):
+        position, rule = recommend(study, frontier)
+        info["recommended"] = {"position": position, "design_id": str(frontier["design_id"].iloc[position]), "rule": rule}
+    else:
+        info["infeasible"] = diagnose(study, nearest)
+    return Result(study=study, frontier=frontier, candidates=_candidates(study, frontier), info=info)
+
+
+def with_overrides(study: Study, method: str | None, workers: int | None) -> Study:
+    """The study with method or workers given on the command line."""
+    raw = study.envelope.model_dump(mode="json", exclude_unset=True)
+    if method is not None:
+        raw["search"] = {**raw.get("search", {}), "method": method}
+    if workers is not None:
+        raw["compute"] = {**raw.get("compute", {}), "workers": workers}
+    return Study.from_dict(raw, folder=study.folder, file=study.name)
+
+
+def _verified(study: Study, index: np.ndarray, points: np.ndarray) -> pd.DataFrame:  # type: ignore[type-arg]
+    """The frontier's rows, scored afresh; a difference to what the explorer saw is a bug."""
+    frame = score_index(study, np.asarray(index, dtype=np.int64))
+    objectives = study.envelope.objectives.names
+    if len(frame):
+        again = minimised({o: frame[o].to_numpy(dtype=np.float64) for o in objectives}, objectives)
+        if not np.allclose(again, points, rtol=AGREE, atol=0.0):
+            raise SelfCheckError("a frontier design scores differently the second time; nothing is reported")
+        if not nondominated(again).all() or not frame["feasible"].all():
+            raise SelfCheckError("a frontier design is dominated or infeasible when scored again; nothing is reported")
+        frame["on_front"] = True
+        keys = [frame[o].to_numpy() for o in reversed(objectives)]
+        frame = frame.iloc[np.lexsort((np.asarray(index), *keys))].reset_index(drop=True)
+    return frame
+
+
+def _candidates(study: Study, frontier: pd.DataFrame) -> pd.DataFrame:
+    """All legal designs of a small space, an even sample of a large one; frontier designs always."""
+    sample = np.asarray(exhaustive.sample_index(study.space.n_designs, KEPT_CANDIDATES), dtype=np.int64)
+    sample = sample[study.space.legal(sample)]
+    front = np.array([int(d[1:]) for d in frontier["design_id"]], dtype=np.int64)
+    frame = score_index(study, np.union1d(sample, front))
+    frame["on_front"] = frame["design_id"].isin(set(frontier["design_id"]))
+    return frame
+
+
+def diagnose(study: Study, nearest: int) -> dict[str, Any]:
+    """Why nothing is feasible: the design that breaks the limits least, or what keeps every design from running."""
+    if nearest < 0:
+        sample = np.asarray(exhaustive.sample_index(study.space.n_designs, KEPT_CANDIDATES), dtype=np.int64)
+        frame = score_index(study, sample[study.space.legal(sample)])
+        served = frame[frame["requests_s"] > 0]
+        if len(served):
+            bounds = bounds_of(study)
+            broken = exhaustive.violation({b: served[b].to_numpy(dtype=np.float64) for b in bounds}, bounds)
+            row = served.iloc[int(np.broadcast_to(broken, len(served)).argmin())]
+            return _nearest(study, row)
+        reasons = Counter(part for text in frame["infeasible_reason"] for part in str(text).split("; ") if part)
+        return {"nearest": None, "reasons": [text for text, _ in reasons.most_common(5)]}
+    return _nearest(study, score_index(study, np.array([nearest], dtype=np.int64)).iloc[0])
+
+
+def _nearest(study: Study, row: pd.Series) -> dict[str, Any]:  # type: ignore[type-arg]
+    design = ", ".join(f"{int(row[f'n_{p}'])} x {p}" for p in study.space.pool_names if row[f"n_{p}"] > 0)
+    return {
+        "nearest": str(row["design_id"]),
+        "design": design,
+        "reasons": [part for part in str(row["infeasible_reason"]).split("; ") if part],
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions that a result depends on."""
+    names = ("heterodse", "numpy", "scipy", "pandas", "pyomo", "highspy", "optuna", "moocore", "ray")
+    found = {"python": platform.python_version()}
+    for name in names:
+        found[name] = version(name)
+    return found
+
+
+def write_run(result: Result, folder: Path) -> None:
+    """The run folder, each file written beside and renamed, so that none is ever half there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {folder}: cannot be made: {error.strerror}") from None
+    raw, files = result.study.portable()
+    for name, source in files.items():
+        if source.resolve() != (folder / name).resolve():
+            _write(folder / name, source.read_text(encoding="utf-8"))
+    _write(folder / "study.toml", tomli_w.dumps(raw))
+    _write(folder / "frontier.csv", result.frontier.to_csv(index=False))
+    beside = folder / ".candidates.parquet.new"
+    result.candidates.to_parquet(beside, index=False)
+    os.replace(beside, folder / "candidates.parquet")
+    _write(folder / "run.json", json.dumps(_json_safe(result.info), indent=2))
+
+
+def _write(path: Path, text: str) -> None:
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(text, encoding="utf-8")
+    os.replace(beside, path)
+
+
+def _json_safe(value: Any) -> Any:
+    """Infinite and missing numbers as JSON can say them: null."""
+    if isinstance(value, dict):
+        return {k: _json_safe(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_safe(v) for v in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def progress_json(p: Progress) -> str:
+    """One progress report as a JSON line."""
+    return json.dumps(
+        _json_safe(
+            {
+                "method": p.method,
+                "done": p.done,
+                "total": p.total,
+                "candidates": p.candidates,
+                "front": p.front,
+                "elapsed_s": round(p.elapsed_s, 3),
+                "rate_per_s": round(p.rate_per_s, 1),
+                "eta_s": round(p.eta_s, 1) if np.isfinite(p.eta_s) else None,
+                "note": p.note,
+            }
+        )
+    )

@@ -1,0 +1,215 @@
+"""The exact frontier by MILP: solve, shrink the boxes that may still hold a point, until none is left.
+
+With objectives f minimised, a box holds every point with f < u for its upper corner u. Minimising a
+positively weighted sum inside a box gives a non-dominated point z, or proves the box empty; a point
+splits every box that contains it into boxes with one coordinate of u lowered to z's (the local upper
+bounds of Klamroth, Lacour, Vanderpooten, EJOR 245(3), 2015, doi:10.1016/j.ejor.2015.03.031). There is
+no grid: each box steps just past a known optimum. Three objectives take about three solves a point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.errors import MethodError, SelfCheckError
+from dse.pareto import minimised, nondominated
+from dse.progress import Progress, Report, Stop
+from dse.resolve import Study
+from dse.score import bounds_of, score_index
+from dse.solve import Solver, Status
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+STEP = 1e-7
+"""How far past a known optimum a box starts, as a share of each objective's scale; points closer
+together than this in some objective may be told apart by the solver's tolerance only."""
+AGREE = 1e-6
+"""Largest relative difference of the solver's objective and the model's score of its plan: the solver's
+feasibility tolerance, seen through the scaled rows. The score is what is reported."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """Why one point is on the frontier: the design, the solver's objective, bound, gap and time."""
+
+    index: int
+    objective: float
+    bound: float
+    gap: float
+    time_s: float
+
+
+@dataclass(slots=True)
+class Proven:
+    """A frontier with its certificates, and the boxes that time left unsearched."""
+
+    index: Ints
+    points: Floats
+    certificates: list[Certificate] = field(default_factory=list)
+    solves: int = 0
+    unproven: list[dict[str, float]] = field(default_factory=list)
+    """Upper corners of boxes not searched, in the objectives' own units."""
+
+
+def refusal(study: Study) -> str:
+    """Why the MILP cannot answer this study exactly; empty where it can."""
+    formulation = study.paradigm.formulation()
+    for regime in range(len(study.space.regimes)):
+        refused: str = formulation.refusal(
+            study.space.system(regime), study.envelope.objectives.names, bounds_of(study)
+        )
+        if refused:
+            return refused
+    return ""
+
+
+def explore(study: Study, *, report: Report, stop: Stop) -> Proven:
+    """The exact frontier of every regime, merged."""
+    refused = refusal(study)
+    if refused:
+        raise MethodError(refused)
+    n_objectives = len(study.envelope.objectives.names)
+    found = Proven(np.empty(0, dtype=np.int64), np.empty((0, n_objectives)))
+    for regime in range(len(study.space.regimes)):
+        _explore_regime(study, regime, found, report, stop)
+    keep = nondominated(found.points) if len(found.index) else np.zeros(0, dtype=np.bool_)
+    order = np.argsort(found.index[keep])
+    found.index, found.points = found.index[keep][order], found.points[keep][order]
+    on_front = set(found.index.tolist())
+    found.certificates = [c for c in found.certificates if c.index in on_front]
+    return found
+
+
+def _explore_regime(study: Study, regime: int, found: Proven, report: Report, stop: Stop) -> None:
+    space, objectives = study.space, study.envelope.objectives.names
+    formulation = study.paradigm.formulation()
+    data = formulation.provisioning_data(
+        space.system(regime),
+        space.pool_names,
+        space.listed(regime),
+        alone_allowed=space.first_routing(regime),
+        objectives=objectives,
+        bounds=bounds_of(study),
+    )
+    if data is None:
+        return
+    model = formulation.build_model(data)
+    scale = np.array([data.scale[o] for o in data.objectives]) * _units(study, regime, data.objectives)
+    solver = Solver(model, study.envelope.search.seed)
+    boxes: list[Floats] = [np.full(len(objectives), np.inf)]
+    seen: set[int] = set()
+    while boxes:
+        if stop.asked():
+            found.unproven += [_corner(objectives, u) for u in boxes]
+            return
+        upper = boxes.pop(_widest(boxes))
+        for name, bound in zip(data.objectives, upper / scale - STEP, strict=True):
+            model.upper[name] = float(min(bound, 2.0))
+        outcome = solver.solve(stop.left_s)
+        found.solves += 1
+        report(
+            Progress(
+                method="milp",
+                done=found.solves,
+                total=found.solves + len(boxes),
+                candidates=found.solves,
+                front=len(found.index),
+                elapsed_s=stop.elapsed_s,
+                note=f"{len(boxes)} boxes open",
+            )
+        )
+        if outcome.status is Status.INFEASIBLE:
+            continue
+        if outcome.status is Status.UNKNOWN:
+            found.unproven.append(_corner(objectives, upper))
+            continue
+        plan = formulation.extract(model, data)
+        index = space.canonical(regime, plan.link, plan.rows)
+        point = _rescore(study, index)
+        if point is None:
+            continue
+        _check(model, data, point / scale, index)
+        if index in seen or not (point < upper).all():
+            found.unproven.append(_corner(objectives, upper))
+            continue
+        seen.add(index)
+        if outcome.status is Status.OPTIMAL:
+            boxes = shrink([*boxes, upper], point)
+        else:
+            found.unproven.append(_corner(objectives, upper))
+        found.index = np.append(found.index, index)
+        found.points = np.vstack([found.points, point])
+        found.certificates.append(
+            Certificate(
+                index=index, objective=outcome.objective, bound=outcome.bound, gap=outcome.gap, time_s=outcome.time_s
+            )
+        )
+
+
+def _units(study: Study, regime: int, axes: Sequence[str]) -> Floats:
+    """Factor from the formulation's quantities to the objective columns (tok/s per request/s)."""
+    system = study.space.system(regime)
+    factor = {"throughput_tok_s": system.output_tok, "input_tok_s": system.input_tok}
+    return np.array([factor.get(o, 1.0) for o in study.envelope.objectives.names])
+
+
+def _corner(objectives: Sequence[str], upper: Floats) -> dict[str, float]:
+    return {o: float(abs(u)) if np.isfinite(u) else float("inf") for o, u in zip(objectives, upper, strict=True)}
+
+
+def _widest(boxes: Sequence[Floats]) -> int:
+    """The box whose corner is least bound: the fewest finite sides, then the largest sum."""
+    keys = [(np.isinf(u).sum(), float(np.where(np.isinf(u), 0.0, u).sum())) for u in boxes]
+    return max(range(len(boxes)), key=lambda i: keys[i])
+
+
+def shrink(boxes: Sequence[Floats], point: Floats) -> list[Floats]:
+    """Boxes that cover what a new point leaves open, without those inside another.
+
+    >>> shrink([np.array([np.inf, np.inf])], np.array([1.0, 2.0]))
+    [array([ 1., inf]), array([inf,  2.])]
+    """
+    kept = [u for u in boxes if not (point < u).all()]
+    fresh = []
+    for u in boxes:
+        if (point < u).all():
+            for axis in range(len(point)):
+                lowered = u.copy()
+                lowered[axis] = point[axis]
+                fresh.append(lowered)
+    result = list(kept)
+    for i, u in enumerate(fresh):
+        others = [*kept, *fresh[:i], *(v for v in fresh[i + 1 :] if not np.array_equal(u, v))]
+        if not any((u <= v).all() for v in others):
+            result.append(u)
+    return result
+
+
+def _rescore(study: Study, index: int) -> Floats | None:
+    """The model's own objectives of a plan; a plan the model rejects is a bug."""
+    frame = score_index(study, np.array([index], dtype=np.int64))
+    if not bool(frame["feasible"].iloc[0]):
+        if float(frame["requests_s"].iloc[0]) <= 0:
+            return None
+        raise SelfCheckError(
+            f"the MILP's plan d{index} is infeasible when scored: {frame['infeasible_reason'].iloc[0]}"
+        )
+    objectives = study.envelope.objectives.names
+    return minimised({o: frame[o].to_numpy(dtype=np.float64) for o in objectives}, objectives)[0]
+
+
+def _check(model: object, data: object, scored: Floats, index: int) -> None:
+    """The solver's objectives against the model's score of the same plan."""
+    import pyomo.environ as pyo
+
+    for name, value in zip(data.objectives, scored, strict=True):  # type: ignore[attr-defined]
+        solved = float(pyo.value(model.minimised[name]))  # type: ignore[attr-defined]
+        if abs(solved - value) > AGREE * max(abs(value), 1e-3):
+            raise SelfCheckError(
+                f"design d{index}: the MILP gives {name} {solved!r} (scaled), scoring gives {value!r}"
+            )

@@ -1,0 +1,118 @@
+"""Dominance over frames, thin over moocore; senses come from the column schema, and are applied here only.
+
+Ties and NaN are defined: equal rows both stay on the front; a row with NaN never is on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import moocore
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.columns import OBJECTIVE_SENSE
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_BINS = {1: 4096, 2: 128, 3: 32}
+"""Cells per axis of the running front's lookup, by number of axes: all fit in cache."""
+
+
+def minimised(columns: Mapping[str, NDArray[np.generic]], objectives: Sequence[str]) -> Floats:
+    """Objective columns as a matrix (N, M) in which smaller is better."""
+    signed = [
+        -np.asarray(columns[o], dtype=np.float64) if OBJECTIVE_SENSE[o] == "max" else np.asarray(columns[o], dtype=np.float64)
+        for o in objectives
+    ]
+    return np.stack(signed, axis=1)
+
+
+def nondominated(points: Floats) -> Bools:
+    """Which rows of a minimised matrix no other row dominates.
+
+    >>> nondominated(np.array([[1.0, 2.0], [2.0, 1.0], [2.0, 2.0], [1.0, 2.0], [np.nan, 0.0]])).tolist()
+    [True, True, False, True, False]
+    """
+    result = np.zeros(len(points), dtype=np.bool_)
+    sound = np.flatnonzero(~np.isnan(points).any(axis=1))
+    if len(sound) and points.shape[1] == 1:
+        result[sound] = points[sound, 0] == points[sound, 0].min()
+    elif len(sound):
+        result[sound] = moocore.is_nondominated(points[sound], keep_weakly=True)
+    return result
+
+
+def hypervolume(points: Floats, reference: Floats) -> float:
+    """Volume that a minimised set dominates inside a reference point.
+
+    >>> hypervolume(np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([3.0, 3.0]))
+    3.0
+    """
+    inside = points[(points < reference).all(axis=1)]
+    return float(moocore.hypervolume(inside, ref=reference)) if len(inside) else 0.0
+
+
+class RunningFront:
+    """The non-dominated points seen so far, and a quick test that discards most of what comes.
+
+    The test looks up, for the cell of a point in all objectives but the first, the best first
+    objective among front points in strictly lower cells: such a point is lower in every other
+    objective, so a strictly better first objective dominates. It never discards a front point or
+    a tie, whatever the rounding, because equal values always fall into the same cell.
+    """
+
+    def __init__(self, n_objectives: int) -> None:
+        self.points: Floats = np.empty((0, n_objectives))
+        self.index: Ints = np.empty(0, dtype=np.int64)
+        self._table: Floats | None = None
+        self._low, self._scale = np.zeros(n_objectives - 1), np.ones(n_objectives - 1)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def may_improve(self, columns: Sequence[Floats]) -> Bools:
+        """Which points (one minimised array an objective) the quick test cannot discard."""
+        first, *rest = columns
+        if self._table is None:
+            return np.ones(first.shape, dtype=np.bool_)
+        if not rest:
+            return np.asarray(first <= self.points[:, 0].min())
+        cells = tuple(self._cell(axis, values) for axis, values in enumerate(rest))
+        return np.asarray(first <= self._table[cells])
+
+    def _cell(self, axis: int, values: Floats) -> NDArray[np.intp]:
+        bins = _BINS[len(self._low)]
+        scaled = (values - self._low[axis]) * self._scale[axis]
+        return np.clip(scaled, 0.0, bins - 1.0).astype(np.intp)
+
+    def merge(self, points: Floats, index: Ints) -> None:
+        """Adds points and drops what is dominated."""
+        if not len(points):
+            return
+        together = np.concatenate([self.points, points])
+        numbers = np.concatenate([self.index, index])
+        keep = nondominated(together)
+        self.points, self.index = together[keep], numbers[keep]
+        if self.points.shape[1] == 1:
+            self._table = self.points
+        elif len(self.points):
+            self._build()
+
+    def _build(self) -> None:
+        rest = self.points[:, 1:]
+        n_axes = rest.shape[1]
+        bins = _BINS[n_axes]
+        self._low = rest.min(axis=0)
+        width = rest.max(axis=0) - self._low
+        self._scale = np.where(width > 0, (bins - 1) / np.where(width > 0, width, 1.0), 0.0)
+        table = np.full((bins,) * n_axes, np.inf)
+        cells = tuple(self._cell(axis, rest[:, axis]) for axis in range(n_axes))
+        lower = np.full((bins + 1,) * n_axes, np.inf)
+        np.minimum.at(lower, tuple(c + 1 for c in cells), self.points[:, 0])
+        for axis in range(n_axes):
+            np.minimum.accumulate(lower, axis=axis, out=lower)
+        table = lower[(slice(0, bins),) * n_axes]
+        self._table = np.ascontiguousarray(table)

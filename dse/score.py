@@ -1,0 +1,108 @@
+"""The one door to scores: designs in, a result frame out, feasibility and equal-cost gains included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dse.columns import COLUMNS
+from dse.errors import InputError
+from dse.resolve import Study
+from dse.units import quantity
+
+Values = NDArray[np.generic]
+_UNIT_OF_LIMIT = {"power_w": "W", "power_mean_w": "W", "mem_margin_byte": "B"}
+
+
+def bounds_of(study: Study) -> dict[str, tuple[float, float]]:
+    """Every bound on a result column: the user's limits, and the demand on requests_s."""
+    bounds = study.envelope.limits.bounds()
+    demand = getattr(study.problem, "demand_requests_s", None)
+    if demand is not None:
+        low, high = bounds.get("requests_s", (-np.inf, np.inf))
+        bounds["requests_s"] = (max(low, demand), high)
+    return bounds
+
+
+def score_index(study: Study, index: NDArray[np.int64]) -> pd.DataFrame:
+    """Result frame of grid designs, in the order of their index."""
+    return finish(study, study.space.score(index))
+
+
+def score(study: Study, settings: Mapping[str, Any]) -> pd.DataFrame:
+    """Result frame, of one row, of one design given as `--set` keys.
+
+    Keys are those of INTERFACE.md (`n_<pool>`, `role_<pool>`, `link_gb_s`, ...); keys left out take
+    the first value of their axis. Raises InputError with every fault of the settings.
+    """
+    return explain(study, settings)[0]
+
+
+def explain(study: Study, settings: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[str, object]]:
+    """The row of one design, and what explains it."""
+    text = {k: str(v) for k, v in settings.items()}
+    columns, detail = study.space.score_design(text, explain=True)
+    return finish(study, columns), detail
+
+
+def finish(study: Study, columns: Mapping[str, Values]) -> pd.DataFrame:
+    """Adds limits, feasibility and gains at equal cost and power; orders the columns as the schema does."""
+    frame = pd.DataFrame(dict(columns))
+    bounds = bounds_of(study)
+    unknown = [name for name in bounds if name not in frame]
+    if unknown:
+        raise InputError(f"limits: {', '.join(unknown)} is not a column of {study.envelope.paradigm} results")
+    reasons = frame["infeasible_reason"].to_numpy(dtype=object)
+    possible = reasons == ""
+    for name, (low, high) in bounds.items():
+        values = frame[name].to_numpy(dtype=np.float64)
+        for i in np.flatnonzero(possible & ~((values >= low) & (values <= high))):
+            text = limit_text(study, name, values[i], low, high)
+            reasons[i] = f"{reasons[i]}; {text}" if reasons[i] else text
+    frame["infeasible_reason"] = pd.Series(reasons, index=frame.index, dtype="str")
+    frame["feasible"] = reasons == ""
+    per_usd, per_w = study.space.single_best
+    tok = frame["throughput_tok_s"].to_numpy(dtype=np.float64)
+    for name, base, best in (
+        ("gain_equal_cost", "cost_usd_per_h", per_usd),
+        ("gain_equal_power", "power_w", per_w),
+    ):
+        spent = frame[base].to_numpy(dtype=np.float64) * best
+        frame[name] = np.divide(tok, spent, out=np.full_like(tok, np.nan), where=spent > 0)
+    frame["on_front"] = False
+    text_columns = [c for c in frame.columns if frame[c].dtype == object]
+    frame = frame.astype(dict.fromkeys(text_columns, "str"))
+    return frame[ordered_columns(list(frame.columns), study.space.pool_names)]
+
+
+def limit_text(study: Study, name: str, value: float, low: float, high: float) -> str:
+    """One broken limit in words, with the amount."""
+    demand = getattr(study.problem, "demand_requests_s", None)
+    if name == "requests_s" and low == demand and value < low:
+        return f"demand: serves {value:.6g} of {demand:g} requests/s ({low - value:.4g} short)"
+    unit = _UNIT_OF_LIMIT.get(name, "")
+
+    def shown(x: float) -> str:
+        return quantity(x, unit) if unit else f"{x:.6g}"
+
+    if np.isnan(value):
+        return f"limit: {name} is not defined for this design"
+    if value > high:
+        return f"limit: {name} {shown(value)} is above {shown(high)} ({shown(value - high)} over)"
+    return f"limit: {name} {shown(value)} is below {shown(low)} ({shown(low - value)} short)"
+
+
+def ordered_columns(present: list[str], pools: tuple[str, ...]) -> list[str]:
+    """The frame's columns in the order of the schema, pool columns side by side."""
+    order: list[str] = []
+    for c in COLUMNS:
+        names = [c.name.replace("<pool>", p) for p in pools] if "<pool>" in c.name else [c.name]
+        order += [n for n in names if n in present]
+    missing = set(present) - set(order)
+    if missing:
+        raise KeyError(f"columns without a schema: {sorted(missing)}")
+    return order

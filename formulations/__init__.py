@@ -1,0 +1,1 @@
+"""One Pyomo problem a module; the docstring is the mathematics. Building needs no solver."""
