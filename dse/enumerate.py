@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.cluster import map_units
-from dse.errors import MethodError, SelfCheckError
-from dse.model.pd_serving import Screen
-from dse.pareto import RunningFront, minimised, nondominated
+from dse.errors import MethodError
+from dse.pareto import RunningFront, minimised, signed
 from dse.progress import Progress, Report, Stop
 from dse.resolve import Study
-from dse.score import bounds_of, finish
+from dse.score import bounds_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,8 +22,6 @@ Bools = NDArray[np.bool_]
 
 SCREENED_PER_S = 5e6
 """Designs screened a second on one core, for estimates (benchmarks/RESULTS.md)."""
-AGREE = 1e-9
-"""Two scores of one design may differ by this share."""
 TASKS_PER_WORKER = 8
 
 
@@ -122,7 +119,7 @@ def search_chunk(study: Study, chunk: Chunk) -> Found:
 
 
 def _search_unit(study: Study, unit: object, front: RunningFront, found: Found) -> None:
-    """Screens one block, scores in full what may be on the front, and merges it."""
+    """Screens one block and merges what may be on the front, scored first where screening only bounds it."""
     screen, legal, first = study.space.screen_unit(unit)
     found.candidates += int(np.count_nonzero(legal))
     possible = np.asarray(legal & screen.feasible)
@@ -136,33 +133,24 @@ def _search_unit(study: Study, unit: object, front: RunningFront, found: Found) 
     rows = np.flatnonzero(within)
     if not len(rows):
         return
-    if all(o in known for o in objectives):
-        points = minimised({o: known[o].reshape(-1)[rows] for o in objectives}, objectives)
-        keep = front.may_improve([points[:, i] for i in range(len(objectives))])
-        rows, points = rows[keep], points[keep]
-        if screen.exact and all(b in known for b in bounds) and len(rows):
-            best = nondominated(points)
-            rows, points = rows[best], points[best]
-    if len(rows):
-        _score_and_merge(study, rows + first, front, screen, known, rows)
+    complete = all(o in known for o in objectives)
+    if complete:
+        values = {o: known[o].reshape(-1)[rows] for o in objectives}
+        keep = front.may_improve(signed(values, objectives))
+        rows, values = rows[keep], {o: v[keep] for o, v in values.items()}
+    if not len(rows):
+        return
+    if complete and screen.exact and all(b in known for b in bounds):
+        front.merge(minimised(values, objectives), rows + first)
+    else:
+        _score_and_merge(study, rows + first, front, bounds)
 
 
-def _score_and_merge(
-    study: Study, index: Ints, front: RunningFront, screen: Screen, known: Mapping[str, Floats], rows: Ints
-) -> None:
-    frame = finish(study, study.space.score(index))
-    objectives = study.envelope.objectives.names
-    if screen.exact:
-        for name in known:
-            screened, scored = known[name].reshape(-1)[rows], frame[name].to_numpy(dtype=np.float64)
-            if not np.allclose(screened, scored, rtol=AGREE, atol=0.0):
-                worst = int(np.abs(screened - scored).argmax())
-                raise SelfCheckError(
-                    f"design d{index[worst]}: screening gives {name} {screened[worst]!r}, scoring {scored[worst]!r}"
-                )
-    good = frame["feasible"].to_numpy(dtype=np.bool_)
-    points = minimised({o: frame[o].to_numpy(dtype=np.float64) for o in objectives}, objectives)
-    front.merge(points[good], index[good])
+def _score_and_merge(study: Study, index: Ints, front: RunningFront, bounds: Mapping[str, tuple[float, float]]) -> None:
+    """Scores what screening only bounds, and merges what is feasible."""
+    columns = study.space.numbers(index)
+    good = np.asarray(columns["requests_s"] > 0) & within_bounds(columns, bounds, exact=True)
+    front.merge(minimised(columns, study.envelope.objectives.names)[good], index[good])
 
 
 def within_bounds(

@@ -33,6 +33,8 @@ class SelfCheckError(DseError, AssertionError):
 def unknown_name(where: str, kind: str, name: str, known: Iterable[str]) -> str:
     """One sentence: the unknown name, the nearest known ones, else all of them."""
     names = sorted(known)
-    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    wanted = name.lower()
+    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5) if wanted else []
+    near = near or [n for n in names if wanted and (n.lower().startswith(wanted) or wanted in n.lower())][:3]
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(names)}"
     return f"{where}: no {kind} named {name!r}; {hint}"

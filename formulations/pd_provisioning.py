@@ -146,6 +146,8 @@ def refusal(system: System, objectives: Sequence[str], bounds: Mapping[str, tupl
     capped = [b for b in bounds if b in RATE_COLUMNS and np.isfinite(bounds[b][1])]
     if capped:
         return f"milp: an upper limit on {', '.join(capped)} would let a plan run below its capacity"
+    if not system.mix.steps.any():
+        return "milp: no request has a decode step, so decode capacity has no bound to scale by"
     if system.stealing and np.isfinite(system.limits.ttft_p99_s):
         return "milp: a TTFT limit under work stealing depends on the flows in a nonlinear way"
     if system.stealing and any(bool((t.bill.busy_usd_per_h > 0).any()) for t in system.tables):

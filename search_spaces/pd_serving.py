@@ -296,6 +296,25 @@ class ServingSpace:
             parts.append((at, self._columns(int(r), self.system(int(r)), rows[:, at], link[at])))
         return {"design_id": ids, **_merge(parts, len(index))}
 
+    def numbers(self, index: Ints) -> dict[str, Values]:
+        """The numeric columns of these designs, without the words; what a search needs."""
+        regime, link, rows = self.decode(index)
+        parts: list[tuple[Ints, dict[str, Values]]] = []
+        for r in np.unique(regime):
+            at = np.flatnonzero(regime == r)
+            e = evaluate(self.system(int(r)), rows[:, at], link[at])
+            per_pool = {
+                f"{key}_{name}": values[:, p]
+                for key, values in e.pool_columns.items()
+                for p, name in enumerate(self.pool_names)
+            }
+            counts = {
+                f"n_{name}": table.settings.n[row]
+                for name, table, row in zip(self.pool_names, self.system(int(r)).tables, rows[:, at], strict=True)
+            }
+            parts.append((at, {**e.columns, **per_pool, **counts}))
+        return _merge(parts, len(index))
+
     def _columns(self, regime: int, system: System, rows: Ints, link: Ints) -> dict[str, Values]:
         e = evaluate(system, rows, link)
         return {

@@ -520,11 +520,11 @@ def _optimal_ratio(system: System, rows: Ints) -> Floats:
         n = table.settings.n[r].astype(np.float64)
         if pool.device.kind == "wse":
             seconds = (system.mix.share * table.decode.request_s[r]).sum(axis=1)
-            decoded += np.where(n > 0, table.instances[r] / seconds, 0.0)
+            decoded += _share_of(table.instances[r], seconds)
             wafers += n
         elif pool.device.kind == "gpu":
             seconds = (system.mix.share * table.prefill.request_s[r]).sum(axis=1)
-            prefilled += np.where(n > 0, table.instances[r] / seconds, 0.0)
+            prefilled += _share_of(table.instances[r], seconds)
             gpus += n
     per_gpu = np.divide(prefilled, gpus, out=np.full(gpus.shape, np.nan), where=gpus > 0)
     per_wafer = np.divide(decoded, wafers, out=np.full(gpus.shape, np.nan), where=wafers > 0)

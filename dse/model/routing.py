@@ -199,10 +199,8 @@ def exact_rate(
     """Largest rate that given flows per request (P, P, C) allow: the tightest pool or link."""
     load_s = np.zeros(len(instances))
     for p in range(len(instances)):
-        used = flows[p].sum(axis=0)
-        load_s[p] += float((used * prefill_s[p])[used > 0].sum())
-        used = flows[:, p].sum(axis=0)
-        load_s[p] += float((used * decode_s[p])[used > 0].sum())
+        for used, seconds in ((flows[p].sum(axis=0), prefill_s[p]), (flows[:, p].sum(axis=0), decode_s[p])):
+            load_s[p] += float((used[used > 0] * seconds[used > 0]).sum())
     busy = load_s > 0
     rate = float((instances[busy] / load_s[busy]).min(initial=np.inf))
     crossing = (flows * kv_byte).sum(axis=2)

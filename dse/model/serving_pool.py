@@ -30,6 +30,12 @@ PREFILL, DECODE, BOTH, ANY = 0, 1, 2, 3
 ROLE_NAMES = ("prefill", "decode", "both", "any")
 """`any`: work stealing, where roles are ignored and the flows decide."""
 
+NO_LIMIT_S = 1e300
+"""Stands for no limit where infinity would meet a zero."""
+
+NO_WORK_RATE = 1e12
+"""Requests/s of one instance for a phase that takes no time (one output token: nothing to decode)."""
+
 P99_SHARE = 0.01
 """p99 looks at the slowest class that is at least this share of all requests."""
 
@@ -286,7 +292,7 @@ def combined_table(
 
     def at(rate: Floats) -> PhaseTable:
         spare = np.maximum(1.0 - rate * np.where(np.isfinite(occupied_s), occupied_s, 0.0), 0.0)
-        step_limit_s = np.where(np.isinf(limit_s), np.inf, limit_s * spare[:, None])
+        step_limit_s = np.where(np.isinf(limit_s), np.inf, np.minimum(limit_s, NO_LIMIT_S) * spare[:, None])
         return decode_table(pool, g, max_batch, step_limit_s)
 
     def work_rate(table: PhaseTable) -> Floats:
@@ -411,9 +417,8 @@ def pool_table(
     def pool_rate(per_instance: Floats, has_part: Bools) -> Floats:
         return np.where(has_part[config] & active, instances * per_instance[config], 0.0)
 
-    with np.errstate(divide="ignore"):
-        prefill_rate = pool_rate(1.0 / prefill_s, (role == PREFILL) & can_prefill)
-        decode_rate = pool_rate(1.0 / decode_s, (role == DECODE) & can_decode)
+    prefill_rate = pool_rate(1.0 / prefill_s, (role == PREFILL) & can_prefill)
+    decode_rate = pool_rate(1.0 / np.maximum(decode_s, 1.0 / NO_WORK_RATE), (role == DECODE) & can_decode)
     alone_rate = pool_rate(instance_rate, can_both)
     prefill_ttft = np.repeat(prefill_rate[:, None], len(link_byte_s), axis=1)
     limit_s = pool.limits.ttft_p99_s

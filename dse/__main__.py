@@ -1,0 +1,5 @@
+"""`python -m dse` is `dse`."""
+
+from dse.cli import main
+
+main()

@@ -1,0 +1,27 @@
+"""The commands, put together."""
+
+from __future__ import annotations
+
+import typer
+
+from dse.cli.catalog import catalog
+from dse.cli.check import check, schema
+from dse.cli.report import report
+from dse.cli.run import run
+from dse.cli.score import score
+
+app = typer.Typer(
+    name="dse",
+    help="Which mix of GPUs and wafer-scale engines to buy for an LLM workload, how to lay the work on it, and why.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog="Add --debug to any command for a traceback.",
+)
+app.command()(run)
+app.command()(score)
+app.command()(check)
+app.command()(schema)
+app.command()(catalog)
+app.command()(report)

@@ -1,0 +1,190 @@
+"""`dse run`: explores a study, writes its run folder, prints the frontier."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dse.cli import INFEASIBLE, STOPPED
+from dse.cli.check import AsJson, StudyPath
+
+if TYPE_CHECKING:
+    from dse.explore import Result
+    from dse.progress import Progress, Report, Stop
+
+
+class MethodName(str, Enum):
+    """How to explore."""
+
+    auto = "auto"
+    exhaustive = "exhaustive"
+    milp = "milp"
+    optuna = "optuna"
+
+
+class ProgressKind(str, Enum):
+    """How progress is shown on stderr."""
+
+    bar = "bar"
+    json = "json"
+    none = "none"
+
+
+def run(
+    study: StudyPath,
+    out: Annotated[Path | None, typer.Option(help="Run folder; default runs/<study name>.")] = None,
+    method: Annotated[MethodName | None, typer.Option(help="Overrides search.method of the study.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Overrides compute.workers of the study.")] = None,
+    progress: Annotated[ProgressKind, typer.Option(help="Progress on stderr.")] = ProgressKind.bar,
+    as_json: AsJson = False,
+) -> None:
+    """Explore a study: exact frontier, run folder, report. The main job."""
+    from dse.explore import run as explore
+    from dse.explore import write_run
+    from dse.progress import Stop
+    from dse.resolve import Study
+
+    loaded = Study.load(study)
+    folder = out or Path("runs") / _safe_name(loaded.name)
+    stop = Stop(time_limit_s=loaded.envelope.search.time_limit_s)
+    with _signals(stop), _shown(progress) as report:
+        result = explore(
+            loaded, method=method.value if method else None, workers=workers, report=report, stop=stop
+        )
+    write_run(result, folder)
+    page = result.report(folder / "report.html")
+    if as_json:
+        typer.echo(json.dumps(_as_json(result, folder), indent=2))
+    else:
+        _print(result, folder, page)
+    if not result.complete:
+        sys.exit(STOPPED)
+    if not len(result.frontier):
+        sys.exit(INFEASIBLE)
+
+
+def _safe_name(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.") or "study"
+
+
+@contextlib.contextmanager
+def _signals(stop: Stop) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask the job to stop and keep what was found; a second one stops at once."""
+
+    def handle(number: int, _: object) -> None:
+        if stop.reason:
+            raise KeyboardInterrupt
+        stop.ask("Ctrl-C" if number == signal.SIGINT else "SIGTERM")
+
+    previous = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _shown(kind: ProgressKind) -> Iterator[Report]:
+    from dse.progress import silent
+
+    if kind is ProgressKind.none:
+        yield silent
+    elif kind is ProgressKind.json:
+        yield _json_line
+    else:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[text]}"))
+        with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+            task = bar.add_task("exploring", total=None, text="")
+
+            def report(p: Progress) -> None:
+                eta = f"{p.eta_s:.0f} s left" if p.eta_s < 1e7 else ""
+                text = f"{p.candidates:,} designs, {p.rate_per_s:,.0f}/s, {p.front} on the front, {eta} {p.note}"
+                bar.update(task, description=p.method, total=p.total, completed=p.done, text=text)
+
+            yield report
+
+
+def _json_line(p: Progress) -> None:
+    from dse.explore import progress_json
+
+    print(progress_json(p), file=sys.stderr, flush=True)
+
+
+def _as_json(result: Result, folder: Path) -> dict[str, Any]:
+    from dse.explore import _json_safe
+
+    frontier = result.frontier.to_dict(orient="records")
+    return {"folder": str(folder), "run": _json_safe(result.info), "frontier": _json_safe(frontier)}
+
+
+def _print(result: Result, folder: Path, page: Path) -> None:
+    from dse.cli.tables import console, design_text, distinct_rows, figure, frontier_table
+
+    info, pools = result.info, result.study.space.pool_names
+    out = console()
+    if not result.complete:
+        why = info["stopped"] or "a region is unproven"
+        out.print(f"[bold]Incomplete[/bold]: stopped by {why}; what was found is kept.")
+    if not len(result.frontier):
+        _print_infeasible(result)
+    else:
+        objectives = result.study.envelope.objectives.names
+        points = distinct_rows(result.frontier, objectives)
+        recommended = result.recommended
+        assert recommended is not None
+        out.print(frontier_table(result.frontier, pools, objectives, str(recommended["design_id"])))
+        out.print(
+            f"{len(points)} frontier points ({len(result.frontier)} designs) from {info['candidates']:,} candidates, "
+            f"{info['wall_s']:.2f} s, {info['method']}: {info['method_reason']}"
+        )
+        out.print(f"Pick (*): {design_text(recommended, pools)}", markup=False)
+        out.print(f"  {info['recommended']['rule']}", markup=False)
+        out.print(
+            f"  {figure(recommended['throughput_tok_s'])} tok/s, {figure(recommended['cost_usd_per_h'])} USD/h, "
+            f"{figure(recommended['power_w'] / 1e3)} kW; binds: {recommended['bottleneck']}",
+            markup=False,
+        )
+        _print_one_more(result)
+    out.print(f"Report: {page}", markup=False, soft_wrap=True)
+    out.print(f"Run folder: {folder}", markup=False, soft_wrap=True)
+
+
+def _print_one_more(result: Result) -> None:
+    from dse.cli.tables import console, figure
+    from dse.recommend import one_more
+
+    row = result.recommended
+    assert row is not None
+    out = console()
+    for _, step in one_more(result.study, row).iterrows():
+        if step["breaks"]:
+            text = step["breaks"]
+        else:
+            text = f"{step['d_throughput_tok_s']:+,.0f} tok/s"
+            if step["d_cost_usd_per_h"] == step["d_cost_usd_per_h"]:
+                text += f" for {figure(step['d_cost_usd_per_h'])} USD/h and {figure(step['d_power_w'] / 1e3)} kW"
+        out.print(f"  {step['change']}: {text}", markup=False)
+
+
+def _print_infeasible(result: Result) -> None:
+    found = result.info["infeasible"]
+    if found["nearest"]:
+        typer.echo(f"No feasible design. Nearest is {found['nearest']}: {found['design']}", err=True)
+    else:
+        typer.echo("No feasible design: none can run.", err=True)
+    for reason in found["reasons"]:
+        typer.echo(f"  {reason}", err=True)

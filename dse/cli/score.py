@@ -1,0 +1,96 @@
+"""`dse score`: scores one design of a study and explains it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from dse.cli.check import AsJson, StudyPath
+
+
+def score(
+    study: StudyPath,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value of the design, e.g. n_wse-3=2; repeatable.", metavar="KEY=VALUE")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Per pool u, eta, g, what binds, memory, cost and power.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Score one design, on or off the study's axes, and explain it."""
+    from dse.resolve import Study
+    from dse.score import explain as explained
+
+    loaded = Study.load(study)
+    frame, detail = explained(loaded, _settings(set_ or []))
+    row = {k: _plain(v) for k, v in frame.iloc[0].to_dict().items()}
+    if as_json:
+        typer.echo(json.dumps(_finite(row | {"explain": detail}), indent=2))
+        return
+    _print_row(row)
+    if explain:
+        _print_detail(detail)
+
+
+def _settings(given: list[str]) -> dict[str, str]:
+    from dse.errors import InputError
+
+    faults, settings = [], {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key or not value:
+            faults.append(f"--set {text!r}: give key=value, e.g. --set n_wse-3=2")
+        elif key in settings:
+            faults.append(f"--set {key}: is given twice")
+        settings[key] = value
+    if faults:
+        raise InputError(faults)
+    return settings
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: null."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
+
+
+def _print_row(row: dict[str, Any]) -> None:
+    from dse.cli.tables import figure
+    from dse.columns import column
+
+    width = max(len(k) for k in row)
+    for name, value in row.items():
+        schema = column(name)
+        unit = schema.unit if schema else ""
+        shown = figure(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+        typer.echo(f"{name:<{width}}  {shown} {unit}".rstrip())
+
+
+def _print_detail(detail: dict[str, Any]) -> None:
+    from dse.units import quantity
+
+    for name, pool in detail["pools"].items():
+        typer.echo(f"\n{name}: {pool['n']} devices, {pool['instances']:g} instances, {pool['role']}, bound by {pool['binding']}")
+        typer.echo(f"  u_HO {pool['u_ho']:.4g}, eta {pool['eta']:.4g}, u {pool['u']:.4g}, g {quantity(pool['g_flop_s'], 'flop/s')}, busy {pool['busy_frac']:.1%}")
+        parts = ", ".join(f"{k} {v:.1%}" for k, v in pool["time_frac"].items())
+        typer.echo(f"  parts of its time (they overlap): {parts}")
+        memory = pool["memory"]
+        typer.echo(f"  memory per device: {quantity(memory['usable_byte'], 'B')} usable, {quantity(memory['weight_byte'], 'B')} weights, {quantity(memory['margin_byte'], 'B')} left")
+        typer.echo(f"  {pool['cost_usd_per_h']:.2f} USD/h, {quantity(pool['power_w'], 'W')} provisioned, {quantity(pool['power_mean_w'], 'W')} mean")
+        typer.echo(f"  alone: {pool['alone_requests_s']:.4g} requests/s")
+    system = detail["system"]
+    bound = system["link_bound_flop_s"]
+    typer.echo(f"\nsystem: f {quantity(system['f_flop_s'], 'flop/s')} = min(sum g {quantity(system['sum_g_flop_s'], 'flop/s')}, link {quantity(bound, 'flop/s') if bound else 'none'})")
+    if system["link_byte_s"]:
+        typer.echo(f"  link: needs {quantity(system['link_need_byte_s'], 'B/s')} of {quantity(system['link_byte_s'], 'B/s')}; {system['link_cost_usd_per_h']:.2f} USD/h, {quantity(system['link_power_w'], 'W')}")
+    typer.echo(f"  baselines: aggregate {system['aggregate_tok_s']:,.0f} tok/s, best single pool {system['best_single_tok_s']:,.0f} tok/s")

@@ -1,0 +1,106 @@
+"""Frames as terminal tables: unit conversion on the way out, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+MOST_ROWS = 24
+
+
+def figure(value: float) -> str:
+    """A number as people read it.
+
+    >>> figure(50456.9), figure(0.5971), figure(float("inf")), figure(float("nan"))
+    ('50,457', '0.597', 'inf', '-')
+    """
+    if np.isnan(value):
+        return "-"
+    if np.isinf(value):
+        return "inf"
+    if value == 0:
+        return "0"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.1f}"
+
+
+def ratio(value: float) -> str:
+    """GPUs per wafer."""
+    if np.isnan(value):
+        return "-"
+    return "no WSE" if np.isinf(value) else f"{value:.3g}:1"
+
+
+def distinct_rows(frame: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFrame:
+    """One row per distinct objective values, the narrowest link standing for its ties, with their number."""
+    keys = frame[list(objectives)].round(9)
+    order = frame.sort_values("link_gb_s", kind="stable").index
+    first = frame.loc[order].groupby([keys[o].loc[order] for o in objectives], sort=False).head(1).sort_index()
+    counts = keys.groupby(list(objectives))[objectives[0]].transform("size")
+    return first.assign(ties=counts.loc[first.index])
+
+
+def thinned(frame: pd.DataFrame, keep: str) -> pd.DataFrame:
+    """At most MOST_ROWS rows, evenly spread, the row of design `keep` among them."""
+    if len(frame) <= MOST_ROWS:
+        return frame
+    picked = set(np.linspace(0, len(frame) - 1, MOST_ROWS - 1).astype(int).tolist())
+    picked |= set(np.flatnonzero((frame["design_id"] == keep).to_numpy()).tolist())
+    return frame.iloc[sorted(picked)]
+
+
+def design_text(row: pd.Series, pools: Sequence[str]) -> str:  # type: ignore[type-arg]
+    """What is bought and what it does, in words."""
+    parts = []
+    for pool in pools:
+        n = int(row[f"n_{pool}"])
+        if n:
+            g = int(row[f"instance_size_{pool}"])
+            each = f" in instances of {g}" if g > 1 else ""
+            parts.append(f"{n} x {pool} ({row[f'role_{pool}']}{each})")
+    link = f", link {row['link']}" if row["link"] != "none" else ""
+    return " + ".join(parts) + link
+
+
+def frontier_table(frame: pd.DataFrame, pools: Sequence[str], objectives: Sequence[str], recommended: str) -> Table:
+    """The frontier as a table, the recommended design marked."""
+    rows = thinned(distinct_rows(frame, objectives), recommended)
+    table = Table(box=None, pad_edge=False, header_style="bold", row_styles=["", "dim"])
+    table.add_column("", width=1)
+    for pool in pools:
+        table.add_column(pool, justify="right")
+        table.add_column("role")
+    for name in ("link", "tok/s", "req/s", "USD/h", "kW", "USD/Mtok", "GPU:WSE", "hybrid/aggr", "=cost", "=power"):
+        table.add_column(name, justify="right")
+    for _, row in rows.iterrows():
+        cells = ["*" if row["design_id"] == recommended else ""]
+        for pool in pools:
+            n = int(row[f"n_{pool}"])
+            g = int(row[f"instance_size_{pool}"])
+            cells += [f"{n}" + (f"/{g}" if n and g > 1 else ""), str(row[f"role_{pool}"]) if n else "-"]
+        cells += [
+            str(row["link"]) if row["link"] != "none" else "-",
+            figure(row["throughput_tok_s"]),
+            figure(row["requests_s"]),
+            figure(row["cost_usd_per_h"]),
+            figure(row["power_w"] / 1e3),
+            figure(row["usd_per_mtok"]),
+            ratio(row["gpu_wse_ratio"]),
+            figure(row["complementarity"]),
+            figure(row["gain_equal_cost"]),
+            figure(row["gain_equal_power"]),
+        ]
+        extra = {"style": "bold"} if row["design_id"] == recommended else {}
+        table.add_row(*cells, **extra)
+    return table
+
+
+def console() -> Console:
+    """Where results are printed; wide enough for a table when it is not a terminal."""
+    made = Console(highlight=False)
+    return made if made.is_terminal else Console(highlight=False, width=200)

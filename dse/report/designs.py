@@ -1,0 +1,136 @@
+"""A design in words: what to buy, what it gives, whether mixing pays, and what holds it back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import pandas as pd
+
+from dse.report.numbers import label, number, shown
+from dse.resolve import Study
+
+Row: TypeAlias = "pd.Series[object]"
+
+EXPLOITED: Final = 1.02
+OBSTRUCTED: Final = 0.95
+"""Complementarity above, below which mixing is called exploited, obstructed; absorbed between."""
+
+ROLE_WORDS: Final = {
+    "prefill": "for prefill",
+    "decode": "for decode",
+    "both": "for prefill and decode",
+    "any": "for whatever work is waiting",
+}
+HEADLINE_COLUMNS: Final = (
+    "throughput_tok_s",
+    "requests_s",
+    "cost_usd_per_h",
+    "usd_per_mtok",
+    "power_w",
+    "ttft_p99_s",
+    "tpot_s",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure of the headline."""
+
+    label: str
+    value: str
+    unit: str
+    note: str = ""
+
+
+def value_of(row: Row, name: str) -> float:
+    """A numeric column of a row; NaN where the paradigm has none."""
+    return float(str(row[name])) if name in row.index else math.nan
+
+
+def count_of(row: Row, pool: str, key: str = "n") -> int:
+    """Devices of a pool, or another whole number of it."""
+    return int(value_of(row, f"{key}_{pool}"))
+
+
+def pools_bought(study: Study, row: Row) -> list[str]:
+    """Pools that the design uses."""
+    return [p for p in study.space.pool_names if count_of(row, p) > 0]
+
+
+def part_list(study: Study, row: Row) -> str:
+    """Counts and pools: `16 × a100-40gb-sxm + 1 × wse-3`."""
+    return " + ".join(f"{count_of(row, p):,} × {p}" for p in pools_bought(study, row)) or "nothing"
+
+
+def bill_of_materials(study: Study, row: Row) -> str:
+    """The design in one sentence."""
+    owned = {o.name: o.owned for o in study.problem.pools}
+    parts = []
+    for pool in pools_bought(study, row):
+        n, have = count_of(row, pool), min(owned.get(pool, 0), count_of(row, pool))
+        size = count_of(row, pool, "instance_size") if f"instance_size_{pool}" in row.index else 1
+        text = f"{n:,} × {pool}"
+        if have:
+            text += f" ({have:,} already owned)"
+        if size > 1:
+            text += f" in {n // size:,} instance{'s' if n // size > 1 else ''} of {size}"
+        parts.append(f"{text} {ROLE_WORDS.get(str(row.get(f'role_{pool}', '')), '')}".strip())
+    verb = "Rent" if study.envelope.site.cost_basis == "rental" else "Buy"
+    link = str(row.get("link", "none"))
+    joined = f", joined by {link}" if link != "none" else ""
+    return f"{verb} {' and '.join(parts) or 'nothing'}{joined}."
+
+
+def ratio_text(row: Row) -> str:
+    """GPUs for each wafer, in words where there is no such number."""
+    ratio = value_of(row, "gpu_wse_ratio")
+    if math.isnan(ratio):
+        return "–"
+    if math.isinf(ratio):
+        return "no wafers"
+    return "no GPUs" if ratio == 0 else f"{ratio:.4g} : 1"
+
+
+def headline_figures(row: Row) -> list[Figure]:
+    """The figures below the headline: those the paradigm defines."""
+    figures = []
+    for name in (n for n in HEADLINE_COLUMNS if n in row.index):
+        text = shown(name, value_of(row, name))
+        value, _, unit = text.partition(" ")
+        note = "no bound when run at capacity" if text == "∞" and name.startswith("ttft") else ""
+        figures.append(Figure(label=label(name), value=value, unit=unit, note=note))
+    if "gpu_wse_ratio" in row.index and not math.isnan(value_of(row, "gpu_wse_ratio")):
+        figures.append(Figure(label="GPU : WSE", value=ratio_text(row), unit=""))
+    return figures
+
+
+def verdict(study: Study, row: Row) -> tuple[str, str]:
+    """One word on whether the mix pays, and the sentence that says why."""
+    if len(pools_bought(study, row)) < 2:
+        return "single pool", "The recommended design uses one kind of device; there is nothing to combine."
+    c = value_of(row, "complementarity")
+    if math.isnan(c):
+        return "not defined", "No pool of this design can serve alone, so there is nothing to compare with."
+    share = f"the mix gives {number(c)} times what its pools give side by side, each on its own"
+    if c > EXPLOITED:
+        return "exploited", f"The differences of the devices are exploited: {share}."
+    if c < OBSTRUCTED:
+        return "obstructed", f"The devices obstruct each other: {share}."
+    return "absorbed", f"The differences of the devices are absorbed, neither gain nor loss: {share}."
+
+
+def gains(row: Row) -> list[tuple[str, str, str]]:
+    """Label, number and meaning of each comparison of the mix."""
+    meanings = (
+        ("complementarity", "Complementarity", "over the sum of its pools, each serving alone"),
+        ("gain", "Gain", "over the best of its pools alone"),
+        ("gain_equal_cost", "Gain at equal cost", "over the best single-device design of the same cost"),
+        ("gain_equal_power", "Gain at equal power", "over the best single-device design of the same power"),
+    )
+    return [
+        (name, f"{number(value_of(row, key))} ×", meaning)
+        for key, name, meaning in meanings
+        if key in row.index and not math.isnan(value_of(row, key))
+    ]

@@ -1,0 +1,31 @@
+"""Small studies that many tests use."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+CHAT = {"name": "chat", "share": 1.0, "input_tokens": 1024, "output_tokens": 256}
+
+
+def small_study(**changes: Any) -> dict[str, Any]:
+    """A100 + WSE-3 on Llama-2-7B; `changes` replace whole top-level tables."""
+    study: dict[str, Any] = {
+        "name": "small",
+        "paradigm": "pd_serving",
+        "workload": {"model": "llama-2-7b", "requests": [dict(CHAT)]},
+        "pool": [
+            {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 24, "step": 4}},
+            {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 3}},
+        ],
+        "link": {"bandwidth_gb_s": [25, 100, 400]},
+    }
+    return copy.deepcopy(study | changes)
+
+
+@pytest.fixture
+def small() -> dict[str, Any]:
+    """The small study as tables."""
+    return small_study()
