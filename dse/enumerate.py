@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-SCREENED_PER_S = 5e6
+SCREENED_PER_S = 2e7
 """Designs screened a second on one core, for estimates (benchmarks/RESULTS.md)."""
 TASKS_PER_WORKER = 8
 

@@ -38,6 +38,19 @@ def silent(_: Progress) -> None:
     """Reports nothing."""
 
 
+def throttled(report: Report, every_s: float) -> Report:
+    """Passes on at most one report in `every_s` seconds, and every last one."""
+    last = -every_s
+
+    def pass_on(progress: Progress) -> None:
+        nonlocal last
+        if progress.elapsed_s - last >= every_s or progress.done >= progress.total:
+            last = progress.elapsed_s
+            report(progress)
+
+    return pass_on
+
+
 @dataclass(slots=True)
 class Stop:
     """Asked between units of work: whether to go on. Set by a signal, or by the time limit."""

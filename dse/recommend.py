@@ -58,6 +58,12 @@ def settings_of(study: Study, row: pd.Series) -> dict[str, str]:  # type: ignore
     return settings
 
 
+def _step(counts: tuple[int, ...], g: int) -> int:
+    """The purchase step at the end of an axis, in whole instances."""
+    step = counts[-1] - counts[-2] if len(counts) > 1 else g
+    return step if step % g == 0 else g
+
+
 def one_more(study: Study, row: pd.Series) -> pd.DataFrame:  # type: ignore[type-arg]
     """What one step more of each thing buys, by scoring the changed design again.
 
@@ -72,7 +78,7 @@ def one_more(study: Study, row: pd.Series) -> pd.DataFrame:  # type: ignore[type
         if n == 0:
             continue
         g = int(row[f"instance_size_{offer.name}"])
-        more = next((c for c in offer.counts if c > n and c % g == 0), n + g)
+        more = next((c for c in offer.counts if c > n and c % g == 0), n + _step(offer.counts, g))
         changes.append((f"{more - n} more {offer.name}", {f"n_{offer.name}": str(more)}))
     names = list(study.problem.link_names)
     if "link" in base and base["link"] in names:

@@ -7,9 +7,15 @@ from pydantic import ValidationError
 from dse.errors import InputError, unknown_name
 
 
+UNION_TAG = "as_"
+"""Branches of a union are tagged with this; a user's path leaves them out."""
+
+
 def _path(location: tuple[int | str, ...]) -> str:
     text = ""
     for part in location:
+        if isinstance(part, str) and part.startswith(UNION_TAG):
+            continue
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text or "file"
 
@@ -48,4 +54,4 @@ def _lower(message: str) -> str:
 
 def _generic(location: tuple[int | str, ...]) -> str:
     """A path with list positions left out, as a key into the known keys of each table."""
-    return ".".join(str(p) for p in location if not isinstance(p, int))
+    return ".".join(p for p in location if isinstance(p, str) and not p.startswith(UNION_TAG))

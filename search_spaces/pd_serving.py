@@ -291,7 +291,7 @@ class ServingSpace:
         regime, link, rows = self.decode(index)
         ids = np.array([f"d{i}" for i in index], dtype=object)
         parts: list[tuple[Ints, dict[str, Values]]] = []
-        for r in np.unique(regime):
+        for r in np.unique(regime) if len(index) else [0]:
             at = np.flatnonzero(regime == r)
             parts.append((at, self._columns(int(r), self.system(int(r)), rows[:, at], link[at])))
         return {"design_id": ids, **_merge(parts, len(index))}

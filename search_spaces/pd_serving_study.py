@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from dse.catalog import load_catalog, load_device_file, load_model_file
 from dse.errors import InputError, unknown_name
@@ -108,12 +108,21 @@ class ServingWorkload(Part):
         return self
 
 
+def _step_tag(value: object) -> str:
+    return "as_name" if isinstance(value, str) else "as_number"
+
+
+Step = Annotated[
+    Annotated[Whole, Tag("as_number")] | Annotated[Literal["node", "rack"], Tag("as_name")], Discriminator(_step_tag)
+]
+
+
 class CountRange(Part):
     """Devices on offer: min, max and the purchase step."""
 
     min: Annotated[int, Field(ge=0, le=MAX_DEVICES)] = 0
     max: Annotated[int, Field(ge=0, le=MAX_DEVICES)]
-    step: Whole | Literal["node", "rack"] = 1
+    step: Step = 1
 
     @model_validator(mode="after")
     def _ordered(self) -> CountRange:
@@ -122,12 +131,22 @@ class CountRange(Part):
         return self
 
 
+def _count_tag(value: object) -> str:
+    return "as_range" if isinstance(value, (dict, CountRange)) else "as_list"
+
+
+CountList = Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_DEVICES)], ...], AxisList]
+Count = Annotated[
+    Annotated[CountRange, Tag("as_range")] | Annotated[CountList, Tag("as_list")], Discriminator(_count_tag)
+]
+
+
 class ServingPool(Part):
     """One homogeneous set of devices on offer."""
 
     device: str
     name: str = ""
-    count: CountRange | Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_DEVICES)], ...], AxisList]
+    count: Count
     owned: Annotated[int, Field(ge=0)] = 0
     instance_size: Annotated[tuple[Whole, ...], AxisList] = (1,)
     roles: Annotated[tuple[Role, ...], AxisList] = ("prefill", "decode", "both")
@@ -144,11 +163,6 @@ class ServingPool(Part):
         if any(c.isspace() or c in "=,;\"'" for c in name):
             raise ValueError(f"got {name!r}; a pool's name has no spaces, quotes, '=' or commas")
         return name
-
-    @field_validator("count", mode="before")
-    @classmethod
-    def _range_or_list(cls, value: object) -> object:
-        return CountRange.model_validate(value) if isinstance(value, dict) else value
 
     @field_validator("count")
     @classmethod

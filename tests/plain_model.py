@@ -21,6 +21,8 @@ ACT_BYTE = 2.0
 """reading: activations cross links in 16 bit."""
 INF = math.inf
 Device = Mapping[str, Any]
+Flows = list[list[list[float]]]
+"""z[p][p'][c]: share of all requests of class c prefilled on p and decoded on p'."""
 
 
 # -- section 3 --------------------------------------------------------------------------------------
@@ -341,12 +343,12 @@ def both_on_one(case: Case, pool: Pool) -> tuple[float, Decode]:
     if case.tpot_limit < INF:
         decodes = [steps_of(n_out) > 0 for _, _, n_out in case.classes]
         levels = {t for ts, d in zip(times, decodes, strict=True) if d for t in ts if t <= case.tpot_limit}
-        for level in levels or ({INF} if not any(decodes) else set()):
+        for level in sorted(levels) if any(decodes) else [INF]:
             batch = []
             for ts, d in zip(times, decodes, strict=True):
                 batch.append(sum(1 for t in ts if t <= level) if d else len(ts))
-            if min(batch) >= 1 and rate_of(batch) > best:
-                best, chosen = rate_of(batch), batch
+            if min(batch) >= 1 and rate_of(batch) >= best * (1 - 1e-13):  # reading: ties go to large batches
+                best, chosen = max(best, rate_of(batch)), batch
     if best <= 0:
         return 0.0, Decode()
     out = Decode()
@@ -507,9 +509,30 @@ def stealing_rate(case: Case, pools: Sequence[Pool]) -> float:
     for c, (q, _, _) in enumerate(case.classes):
         equal.append([1.0 if key[2] == c else 0.0 for key in keys] + [-q])
     found = linprog(
-        [0.0] * len(keys) + [-1.0], A_ub=rows, b_ub=bounds, A_eq=equal, b_eq=[0.0] * len(equal), method="highs-ds"
+        [0.0] * len(keys) + [-1.0], A_ub=rows, b_ub=bounds, A_eq=equal, b_eq=[0.0] * len(equal), method="highs-ds",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
-    return float(found.x[-1]) * scale
+    # the rate that these flows truly allow: a bound from below, free of the solver's tolerance
+    through = [max(float(x), 0.0) for x in found.x[:-1]]
+    total = [
+        sum(x for x, key in zip(through, keys, strict=True) if key[2] == c) for c in range(len(case.classes))
+    ]
+    flow = [case.classes[key[2]][0] * x / total[key[2]] for x, key in zip(through, keys, strict=True)]
+    rate = INF
+    for i, p in enumerate(active):
+        load = sum(
+            f * ((pre[i][c] if a == i else 0.0) + (dec[i][c] if b == i else 0.0))
+            for f, (a, b, c) in zip(flow, keys, strict=True)
+        )
+        rate = min(rate, p.instances / load if load > 0 else INF)
+        for j in range(len(active)):
+            byte = sum(
+                f * kv_of(case.shape, case.classes[c][1], case.kv_dtype)
+                for f, (a, b, c) in zip(flow, keys, strict=True)
+                if (a, b) == (i, j) and i != j
+            )
+            rate = min(rate, case.link_byte_s / byte if byte > 0 else INF)
+    return rate
 
 
 def plain_score(case: Case, pools: Sequence[Pool]) -> dict[str, Any]:
@@ -522,12 +545,10 @@ def plain_score(case: Case, pools: Sequence[Pool]) -> dict[str, Any]:
     out_tok = sum(s * o for s, _, o in case.classes)
     in_tok = sum(s * i for s, i, _ in case.classes)
     role = ["none" if not a else ("both" if single else p.role) for p, a in zip(pools, active, strict=True)]
-    rates: dict[str, Any] = {"single": single}
+    flows: Flows | None
     if case.stealing and not single:
         rate = stealing_rate(case, pools)
-        rates["stealing"] = True
-        flows = None
-        faulty = False
+        flows, faulty = None, False
     else:
         rate, flows, faulty = _split(case, pools, role, alone, kv)
     tok = rate * out_tok
@@ -554,12 +575,28 @@ def plain_score(case: Case, pools: Sequence[Pool]) -> dict[str, Any]:
         "feasible": rate > 0 and not faulty and (case.demand is None or rate >= case.demand),
         "optimal_gpu_wse_ratio": optimal_ratio(case, pools),
     }
+    per_usd, per_w = single_best(case, pools, out_tok)
+    if per_w > 0:
+        row["gain_equal_power"] = tok / (power * per_w)
     if flows is not None and rate > 0:
         row |= _columns(case, pools, role, alone, rate, flows, kv, n_pairs, tok, q)
+        if per_usd > 0:
+            row["gain_equal_cost"] = tok / (row["cost_usd_per_h"] * per_usd)
     return row
 
 
-Flows = list[list[list[float]]]
+def single_best(case: Case, pools: Sequence[Pool], out_tok: float) -> tuple[float, float]:
+    """Best throughput per USD/h and per W of any pool alone, in a study that offers these counts only."""
+    per_usd = per_w = 0.0
+    for p in pools:
+        rate, dec = alone_rate(case, p)
+        if rate > 0:
+            pre = prefill_seconds(case, p, keeps_output=True)
+            each = sum(q * (a + b) for (q, _, _), a, b in zip(case.classes, pre, dec.seconds, strict=True))
+            cost = pool_cost(case, p, rate * each / p.instances)
+            site_w = case.pue * p.n * (p.device["full_w"] + p.device["host_w"])
+            per_usd, per_w = max(per_usd, rate * out_tok / cost), max(per_w, rate * out_tok / site_w)
+    return per_usd, per_w
 
 
 def _split(
@@ -594,8 +631,8 @@ def _split(
     part = min(total_pre, total_dec)
     mean_kv = sum(w * x for w, x in zip(q, kv, strict=True))
     shares_in = [x / total_pre if total_pre else 0.0 for x in pre]
-    if total_dec == INF:  # no class decodes; reading: pools without work to do share evenly
-        dec = [1.0 if x == INF else 0.0 for x in dec]
+    if total_dec == INF:  # no class decodes; reading: pools without work to do share by instances
+        dec = [p.instances if x == INF else 0.0 for x, p in zip(dec, pools, strict=True)]
         total_dec = sum(dec)
     shares_out = [x / total_dec if total_dec else 0.0 for x in dec]
     for i in range(k):

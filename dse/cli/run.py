@@ -94,12 +94,12 @@ def _signals(stop: Stop) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _shown(kind: ProgressKind) -> Iterator[Report]:
-    from dse.progress import silent
+    from dse.progress import silent, throttled
 
     if kind is ProgressKind.none:
         yield silent
     elif kind is ProgressKind.json:
-        yield _json_line
+        yield throttled(_json_line, every_s=0.5)
     else:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
@@ -115,7 +115,7 @@ def _shown(kind: ProgressKind) -> Iterator[Report]:
                 text = f"{p.candidates:,} designs, {p.rate_per_s:,.0f}/s, {p.front} on the front, {eta} {p.note}"
                 bar.update(task, description=p.method, total=p.total, completed=p.done, text=text)
 
-            yield report
+            yield throttled(report, every_s=0.1)
 
 
 def _json_line(p: Progress) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pandas as pd
 
 from dse.report.numbers import label, number, shown
 from dse.resolve import Study
 
-Row: TypeAlias = "pd.Series[object]"
+Row: TypeAlias = "pd.Series[Any]"
 
 EXPLOITED: Final = 1.02
 OBSTRUCTED: Final = 0.95
@@ -79,8 +79,13 @@ def bill_of_materials(study: Study, row: Row) -> str:
         parts.append(f"{text} {ROLE_WORDS.get(str(row.get(f'role_{pool}', '')), '')}".strip())
     verb = "Rent" if study.envelope.site.cost_basis == "rental" else "Buy"
     link = str(row.get("link", "none"))
-    joined = f", joined by {link}" if link != "none" else ""
+    joined = f", joined by {_link_words(link)}" if link != "none" else ""
     return f"{verb} {' and '.join(parts) or 'nothing'}{joined}."
+
+
+def _link_words(link: str) -> str:
+    """A raw bandwidth reads as one; a tier has its own name."""
+    return f"links of {link}" if link.endswith("GB/s") else link.replace(" x ", " × ")
 
 
 def ratio_text(row: Row) -> str:

@@ -27,6 +27,16 @@ TABLE_COLUMNS: Final = (
     "gain_equal_power",
 )
 
+SHORT_HEADS: Final = {
+    "throughput_tok_s": "tok/s",
+    "cost_usd_per_h": "USD/h",
+    "power_w": "kW",
+    "usd_per_mtok": "USD/Mtok",
+    "complementarity": "Complem.",
+    "gain_equal_cost": "Gain, equal cost",
+    "gain_equal_power": "Gain, equal power",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Distinct:
@@ -40,10 +50,11 @@ class Distinct:
 
 
 def distinct_rows(frontier: pd.DataFrame, objectives: tuple[str, ...], pick: int) -> Distinct:
-    """One row for each point of the frontier: the recommended design, else the narrowest link, else the first."""
+    """One row for each point: the recommended design, else the narrowest link, else the first."""
     if not len(frontier):
         return Distinct(frame=frontier, ties=[], pick=-1)
-    keys = [tuple(f"{float(v):.{SAME_DIGITS}g}" for v in row) for row in frontier[list(objectives)].to_numpy()]
+    values = frontier[list(objectives)].to_numpy(dtype=np.float64)
+    keys = [tuple(f"{v:.{SAME_DIGITS}g}" for v in row) for row in values]
     link = frontier["link_gb_s"].to_numpy() if "link_gb_s" in frontier else np.zeros(len(frontier))
     groups: dict[tuple[str, ...], list[int]] = {}
     for i, key in enumerate(keys):
@@ -79,7 +90,8 @@ def frontier_table(study: Study, distinct: Distinct) -> FrontierTable:
     """At most 200 rows, spread evenly over the frontier."""
     extra = [o for o in study.envelope.objectives.names if o not in TABLE_COLUMNS]
     columns = [c for c in (*extra, *TABLE_COLUMNS) if c in distinct.frame]
-    heads = ["Design", "Roles", "Link", "GPU : WSE", *map(axis_title, columns), "Bottleneck", "Equal designs"]
+    heads = ["Design", "Roles", "Link", "GPU : WSE", *(SHORT_HEADS.get(c) or axis_title(c) for c in columns)]
+    heads += ["Bottleneck", "Equal designs"]
     rows = []
     for i in spread(len(distinct.ties), TABLE_ROWS, distinct.pick):
         row = distinct.frame.iloc[i]
@@ -91,7 +103,7 @@ def _cells(study: Study, row: Row, columns: list[str], ties: int) -> list[str]:
     return [
         part_list(study, row),
         roles_text(study, row),
-        str(row.get("link", "–")),
+        link if (link := str(row.get("link", "none"))) != "none" else "–",
         ratio_text(row),
         *(number(value_of(row, c) * shown_unit(c)[0]) for c in columns),
         str(row.get("bottleneck", "–")),
@@ -105,5 +117,5 @@ def roles_text(study: Study, row: Row) -> str:
     for pool in pools_bought(study, row):
         role = str(row.get(f"role_{pool}", ""))
         size = count_of(row, pool, "instance_size") if f"instance_size_{pool}" in row.index else 1
-        parts.append(f"{role} (instances of {size})" if size > 1 else role)
+        parts.append(f"{role} (by {size})" if size > 1 else role)
     return " + ".join(parts) or "–"

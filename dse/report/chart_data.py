@@ -1,0 +1,147 @@
+"""What the charts draw, in the units of the page: frontier points, the faint cloud, limits, the staircase."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pandas as pd
+
+from dse.explore import Result
+from dse.report.designs import Row, count_of, part_list, pools_bought, ratio_text, value_of
+from dse.report.frontier_rows import Distinct, roles_text, spread
+from dse.report.numbers import label, number, shown, shown_unit
+from dse.score import bounds_of
+
+CLOUD_POINTS: Final = 3000
+FRONT_POINTS: Final = 1500
+LIMIT_REACH: Final = 1.5
+"""A limit farther out than this many times the largest point is told in words, not drawn."""
+SHAPES: Final = ("one kind of device", "mix of devices")
+TOOLTIP_COLUMNS: Final = ("usd_per_mtok", "ttft_p99_s", "tpot_s", "complementarity", "gain_equal_cost")
+
+Datum = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """All points of the figure. Objective k is `o<k>` in a point, pool k's devices are `n<k>`."""
+
+    objectives: tuple[str, ...]
+    across: tuple[int, ...]
+    """Objectives that get a chart of their own, objective 0 over each."""
+    pools: tuple[str, ...]
+    extras: tuple[str, ...]
+    """Further columns of the tooltip, as text in `e<k>`."""
+    front: list[Datum]
+    cloud: list[Datum]
+    limits: dict[int, list[float]]
+    """Objective -> bounds to draw."""
+    notes: list[str]
+    """What is not drawn."""
+
+    @property
+    def bought(self) -> list[int]:
+        """Pools that some point has devices of."""
+        return [k for k in range(len(self.pools)) if any(d[f"n{k}"] for d in self.front)]
+
+
+def scene(result: Result, distinct: Distinct) -> Scene | None:
+    """The points of a run; None where there is nothing finite to draw."""
+    study, frame = result.study, distinct.frame
+    objectives = tuple(o for o in study.envelope.objectives.names if o in frame)
+    if not objectives or not len(frame):
+        return None
+    extras = tuple(c for c in TOOLTIP_COLUMNS if c in frame and c not in objectives)
+    chosen = spread(len(frame), FRONT_POINTS, distinct.pick)
+    front = [_datum(result, frame.iloc[i], objectives, extras, pick=i == distinct.pick) for i in chosen]
+    front = [d for d in front if all(math.isfinite(d[f"o{k}"]) for k in range(len(objectives)))]
+    if not front:
+        return None
+    minimised = [k for k, o in enumerate(objectives) if o in study.envelope.objectives.minimise]
+    limits, notes = _limits(result, frame.iloc[0], objectives, front)
+    if len(chosen) < len(frame):
+        notes.append(f"{len(chosen):,} of {len(frame):,} frontier points are drawn, evenly spread.")
+    drawn = Scene(
+        objectives=objectives,
+        across=tuple(minimised or range(1, len(objectives))),
+        pools=study.space.pool_names,
+        extras=extras,
+        front=front,
+        cloud=_cloud(result.candidates, objectives),
+        limits=limits,
+        notes=notes,
+    )
+    absent = [p for k, p in enumerate(drawn.pools) if k not in drawn.bought]
+    if absent:
+        notes.append(f"No design of the frontier has {' or '.join(absent)}.")
+    return drawn
+
+
+def _datum(
+    result: Result, row: Row, objectives: tuple[str, ...], extras: tuple[str, ...], *, pick: bool
+) -> Datum:
+    study = result.study
+    ratio = value_of(row, "gpu_wse_ratio")
+    datum: Datum = {f"o{k}": value_of(row, o) * shown_unit(o)[0] for k, o in enumerate(objectives)}
+    datum |= {f"t{k}": shown(o, value_of(row, o)) for k, o in enumerate(objectives)}
+    datum |= {f"e{k}": shown(c, value_of(row, c)) for k, c in enumerate(extras)}
+    datum |= {f"n{k}": count_of(row, p) for k, p in enumerate(study.space.pool_names)}
+    return datum | {
+        "design": part_list(study, row),
+        "roles": roles_text(study, row),
+        "link": str(row.get("link", "none")),
+        "ratio": ratio_text(row),
+        "r": ratio if math.isfinite(ratio) and ratio > 0 else None,
+        "shape": SHAPES[len(pools_bought(study, row)) > 1],
+        "pick": pick,
+    }
+
+
+def _cloud(candidates: pd.DataFrame, objectives: tuple[str, ...]) -> list[Datum]:
+    """Feasible candidates off the frontier, thinned evenly."""
+    frame = candidates[candidates["feasible"] & ~candidates["on_front"]][list(objectives)]
+    frame = frame.iloc[spread(len(frame), CLOUD_POINTS, -1)]
+    scaled = [frame[o].to_numpy(dtype=float) * shown_unit(o)[0] for o in objectives]
+    return [
+        {f"o{k}": float(f"{v:.5g}") for k, v in enumerate(point)}
+        for point in zip(*scaled, strict=True)
+        if all(map(math.isfinite, point))
+    ]
+
+
+def _limits(
+    result: Result, first: Row, objectives: tuple[str, ...], front: list[Datum]
+) -> tuple[dict[int, list[float]], list[str]]:
+    """Bounds inside the picture, and words for those outside."""
+    bounds = bounds_of(result.study)
+    requests = value_of(first, "requests_s")
+    if "requests_s" in bounds and requests > 0:
+        tokens = value_of(first, "throughput_tok_s") / requests
+        low, high = bounds.get("throughput_tok_s", (-math.inf, math.inf))
+        least, most = bounds["requests_s"]
+        bounds["throughput_tok_s"] = (max(low, least * tokens), min(high, most * tokens))
+    drawn: dict[int, list[float]] = {}
+    notes = []
+    for k, name in enumerate(objectives):
+        factor, unit = shown_unit(name)
+        reach = LIMIT_REACH * max(abs(d[f"o{k}"]) for d in front)
+        for bound, side in zip(bounds.get(name, ()), ("least", "most"), strict=False):
+            if not math.isfinite(bound):
+                continue
+            if abs(bound * factor) <= reach:
+                drawn.setdefault(k, []).append(bound * factor)
+            else:
+                what = f"{label(name).lower()} of at {side} {number(bound * factor)} {unit}"
+                notes.append(f"The limit, {what}, lies outside the picture.")
+    return drawn, notes
+
+
+def staircase(front: list[Datum], k: int) -> list[Datum]:
+    """The best first objective at each level of objective k."""
+    steps: list[Datum] = []
+    for d in sorted(front, key=lambda d: (d[f"o{k}"], -d["o0"])):
+        if not steps or d["o0"] > steps[-1]["o0"]:
+            steps.append({f"o{k}": d[f"o{k}"], "o0": d["o0"], "i": len(steps)})
+    return steps

@@ -1,0 +1,191 @@
+"""What stands behind the numbers: how the space was explored, the proof, and every fact that went in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import tomli_w
+
+from dse.catalog import Catalog, Fact, load_catalog
+from dse.report.numbers import duration, number
+from dse.resolve import Study
+
+ESTIMATE: Final = "D"
+FROM_FILE: Final = "From file: every number is the file's own."
+GRADES: Final = (
+    ("A", "measured or given by a configuration"),
+    ("B", "printed by the vendor or seller"),
+    ("C", "derived from published numbers, or carried over from a near relative"),
+    ("D", "our own estimate"),
+)
+GLOSSARY: Final = (
+    ("TTFT", "time to first token: from a request's arrival to its first output token; p99 is what 99 of 100 "
+     "requests stay below. At capacity a queue can grow without bound, printed as ∞."),
+    ("TPOT", "time per output token after the first."),
+    ("u_HO", "share of the binding resource's peak that a pool reaches while it is never idle."),
+    ("η (eta)", "what the mix costs a pool: its idle time over its busy time, so that u = u_HO / (1 + η)."),
+    ("Complementarity", "throughput of the mix over the sum of its pools, each serving alone: above 1 the "
+     "differences of the devices are exploited, about 1 absorbed, below 1 they obstruct."),
+    ("Gain", "throughput of the mix over the best of its pools alone; at equal cost or power, over the study's "
+     "best single-device design scaled to the same cost or power."),
+    ("PUE", "power usage effectiveness: power of the site over that of its machines; in all power and energy here."),
+    ("Provisioned power", "what the site must be able to supply: every device at its full power."),
+    ("Frontier", "the designs that no other feasible one beats in an objective without losing in another."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactRow:
+    """One fact as the page prints it."""
+
+    parameter: str
+    value: str
+    span: str
+    """Low to high."""
+    source: int
+    """Number of the citation."""
+    date: str
+    grade: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactTable:
+    """The facts of one device, link or model."""
+
+    kind: str
+    name: str
+    rows: list[FactRow]
+    note: str
+
+    @property
+    def n_estimates(self) -> int:
+        """Rows of grade D."""
+        return sum(r.grade == ESTIMATE for r in self.rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """All facts a study uses, and the citations they point at."""
+
+    tables: list[FactTable]
+    citations: list[tuple[str, str]]
+
+    @property
+    def n_facts(self) -> int:
+        """Facts in all tables."""
+        return sum(len(t.rows) for t in self.tables)
+
+    @property
+    def n_estimates(self) -> int:
+        """Facts of grade D in all tables."""
+        return sum(t.n_estimates for t in self.tables)
+
+
+def method_lines(info: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How the run was done."""
+    scored = "programs solved" if info["method"] == "milp" else "candidates scored"
+    lines = [
+        ("Method", f"{info['method']}: {info['method_reason']}"),
+        ("Proof", proof_text(info)),
+        ("Designs in the grid", f"{info['designs_in_grid']:,}"),
+        (
+            scored.capitalize(),
+            f"{info['candidates']:,}; {number(float(info['candidates_per_s'] or 0))} per second",
+        ),
+        ("Wall time", duration(float(info["wall_s"]))),
+        ("Seed", str(info["seed"])),
+        ("Workers", str(info["workers"])),
+        ("Versions", ", ".join(f"{k} {v}" for k, v in info["versions"].items())),
+    ]
+    if info.get("trials"):
+        lines.insert(4, ("Trials", f"{info['trials']:,}"))
+    return lines
+
+
+def proof_text(info: Mapping[str, Any]) -> str:
+    """What is proven about the frontier."""
+    proof = info["proof"]
+    if not info["complete"]:
+        return "none: the run stopped before the space was covered; better designs may exist"
+    if proof["kind"] == "exhaustive":
+        return f"exhaustive: all {proof['designs']:,} designs of the grid were judged; the frontier is exact"
+    if proof["kind"] == "milp":
+        gap = float(proof.get("largest_gap") or 0.0)
+        return (
+            f"{proof['solves']:,} exact programs, largest proven gap {gap:.2g}; no design lies above the frontier "
+            f"by more than this and the step of {float(proof['step_frac']):g} of each bound"
+        )
+    return "none: a search found these designs; better ones may exist"
+
+
+def study_text(study: Study) -> str:
+    """The study as resolved."""
+    return tomli_w.dumps(study.portable()[0])
+
+
+def evidence(study: Study) -> Evidence:
+    """Every catalogue fact behind the study."""
+    catalog = load_catalog()
+    cited: dict[str, int] = {}
+    asked = study.envelope.model_dump()
+    tables = [_device_table(catalog, study, p["device"], p["profile"], cited) for p in asked["pool"]]
+    tiers = (asked.get("link") or {}).get("tier") or ()
+    tables += [_table("Link", tier, catalog.facts_of("links", tier), cited) for tier in tiers]
+    model = asked["workload"]["model"]
+    if model.endswith(".json"):
+        tables.append(FactTable(kind="Model", name=model, rows=[], note=FROM_FILE))
+    else:
+        tables.append(_table("Model", model, catalog.facts_of("models", model), cited))
+    unique = {(t.kind, t.name): t for t in tables}
+    citations = [(source, catalog.citations.get(source, "")) for source in cited]
+    return Evidence(tables=list(unique.values()), citations=citations)
+
+
+def _device_table(
+    catalog: Catalog, study: Study, device: str, profile: str, cited: dict[str, int]
+) -> FactTable:
+    if device.endswith(".toml"):
+        return FactTable(kind="Device", name=device, rows=[], note=FROM_FILE)
+    facts = [f for f in catalog.facts_of("devices", device) if _used(f, study, profile, catalog)]
+    name = device if profile == "default" else f"{device}, profile {profile}"
+    return _table("Device", name, facts, cited)
+
+
+def _used(fact: Fact, study: Study, profile: str, catalog: Catalog) -> bool:
+    """Whether a fact of a device enters this study's numbers."""
+    if fact.table == "efficiency":
+        own = {(f.profile, f.phase) for f in catalog.facts_of("devices", fact.name)}
+        wanted = profile if (profile, fact.phase) in own else "default"
+        training = study.envelope.paradigm != "pd_serving"
+        return fact.profile == wanted and (fact.phase == "train") == training
+    if fact.table == "prices":
+        rental = study.envelope.site.cost_basis == "rental"
+        owns = any(o.owned for o in study.problem.pools if o.device.name == fact.name)
+        return fact.parameter == "rental" if rental and not owns else True
+    if fact.parameter.startswith("peak_"):
+        dtypes = {p.compute for p in study.problem.precisions}
+        twins = {"bf16", "fp16"}
+        return fact.parameter.removeprefix("peak_") in (dtypes | twins if dtypes & twins else dtypes)
+    return True
+
+
+def _table(kind: str, name: str, facts: tuple[Fact, ...] | list[Fact], cited: dict[str, int]) -> FactTable:
+    rows = [_row(f, cited) for f in facts]
+    return FactTable(kind=kind, name=name, rows=rows, note="")
+
+
+def _row(fact: Fact, cited: dict[str, int]) -> FactRow:
+    number_of = cited.setdefault(fact.source, len(cited) + 1)
+    unit = "" if fact.unit in ("1", "text") else f" {fact.unit}"
+    span = f"{fact.low or '?'} to {fact.high or '?'}{unit}" if fact.low or fact.high else "–"
+    phase = f"{fact.phase}: " if fact.phase else ""
+    return FactRow(
+        parameter=f"{phase}{fact.parameter.replace('_', ' ')}",
+        value=f"{fact.value}{unit}",
+        span=span,
+        source=number_of,
+        date=fact.date,
+        grade=fact.grade,
+    )

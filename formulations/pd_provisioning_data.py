@@ -1,0 +1,209 @@
+"""Coefficients of the prefill/decode provisioning programs, taken from the model's pool tables.
+
+An option is one setting of a pool (count, instance size, role, batches) with its rates, cost and power, so
+everything nonlinear inside one pool is in the table, and what is left for the program is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.model.pd_serving import System
+from dse.model.serving_pool import BOTH, DECODE, PREFILL, PoolTable
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+RATE, COST, POWER = "rate", "cost", "power"
+RATE_COLUMNS = ("throughput_tok_s", "requests_s", "input_tok_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOptions:
+    """One pool's options (K,); `row` is each option's row in the search space."""
+
+    row: Ints
+    active: NDArray[np.bool_]
+    listed: NDArray[np.bool_]
+    """May be used beside other pools."""
+    prefills: NDArray[np.bool_]
+    decodes: NDArray[np.bool_]
+    prefill_rate: Floats
+    decode_rate: Floats
+    both_rate: Floats
+    alone_rate: Floats
+    ttft_rate: Floats | None
+    """(K, L), where there is a TTFT limit."""
+    idle_usd_per_h: Floats
+    busy_usd_per_h: Floats
+    both_busy: Floats
+    power_w: Floats
+    instances: Floats
+    config: Ints
+    config_prefill_s: Floats
+    """(J, C); infinite where it cannot run."""
+    config_decode_s: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvisioningData:
+    """One regime in numbers. `bounds` holds what the user allows; objectives are minimised."""
+
+    pools: Sequence[PoolOptions]
+    stealing: bool
+    alone_allowed: bool
+    link_byte_s: Floats
+    link_usd_per_h: Floats
+    link_power_w: Floats
+    request_kv_byte: float
+    class_kv_byte: Floats
+    class_share: Floats
+    bounds: Mapping[str, tuple[float, float]]
+    """RATE, COST, POWER -> (low, high)."""
+    objectives: Sequence[str]
+
+    @property
+    def metered(self) -> bool:
+        """Whether busy devices cost more than idle ones."""
+        return any(bool((p.busy_usd_per_h > 0).any()) for p in self.pools)
+
+    @property
+    def widest_byte_s(self) -> float:
+        """Largest link bandwidth, the unit of the link rows."""
+        return float(self.link_byte_s.max())
+
+    @property
+    def scale(self) -> dict[str, float]:
+        """Largest rate, cost and power that the options reach."""
+        rate = sum(float(_best_rate(p)) for p in self.pools)
+        cost = sum(float((p.idle_usd_per_h + p.busy_usd_per_h).max()) for p in self.pools)
+        power = sum(float(p.power_w.max()) for p in self.pools)
+        n_pairs = len(self.pools) * (len(self.pools) - 1) / 2
+        return {
+            RATE: rate or 1.0,
+            COST: cost + n_pairs * float(self.link_usd_per_h.max()) or 1.0,
+            POWER: power + n_pairs * float(self.link_power_w.max()) or 1.0,
+        }
+
+
+def refusal(system: System, objectives: Sequence[str], bounds: Mapping[str, tuple[float, float]]) -> str:
+    """Why this formulation cannot answer a study exactly; empty where it can."""
+    known = (*RATE_COLUMNS, "cost_usd_per_h", "power_w")
+    strange = [o for o in objectives if o not in known]
+    if strange:
+        return f"milp: objective {', '.join(strange)} is not linear in the plan; it knows {', '.join(known)}"
+    if sum(o in RATE_COLUMNS for o in objectives) > 1:
+        return "milp: the throughput objectives are multiples of one another; keep one of them"
+    strange = [b for b in bounds if b not in known and not b.startswith("n_")]
+    if strange:
+        return f"milp: a limit on {', '.join(strange)} is not linear in the plan; it knows {', '.join(known)} and n_<pool>"
+    capped = [b for b in bounds if b in RATE_COLUMNS and np.isfinite(bounds[b][1])]
+    if capped:
+        return f"milp: an upper limit on {', '.join(capped)} would let a plan run below its capacity"
+    if not system.mix.steps.any():
+        return "milp: no request has a decode step, so decode capacity has no bound to scale by"
+    if system.stealing and np.isfinite(system.limits.ttft_p99_s):
+        return "milp: a TTFT limit under work stealing depends on the flows in a nonlinear way"
+    if system.stealing and any(bool((t.bill.busy_usd_per_h > 0).any()) for t in system.tables):
+        return "milp: under work stealing the energy bill of ownership or owned devices depends on the flows at capacity"
+    return ""
+
+
+def provisioning_data(
+    system: System,
+    names: Sequence[str],
+    listed: Sequence[NDArray[np.bool_]],
+    *,
+    alone_allowed: bool,
+    objectives: Sequence[str],
+    bounds: Mapping[str, tuple[float, float]],
+) -> ProvisioningData | None:
+    """One regime's tables as coefficients; None where some pool has no option left."""
+    per_request = {"requests_s": 1.0, "throughput_tok_s": system.output_tok, "input_tok_s": system.input_tok}
+    limits = {RATE: (0.0, np.inf), COST: (-np.inf, np.inf), POWER: (-np.inf, np.inf)}
+    for column, (low, high) in bounds.items():
+        if column in RATE_COLUMNS:
+            limits[RATE] = (max(limits[RATE][0], low / per_request[column]), np.inf)
+        elif column in ("cost_usd_per_h", "power_w"):
+            limits[COST if column == "cost_usd_per_h" else POWER] = (low, high)
+    pools = [
+        _pool_options(t, ok, system, bounds.get(f"n_{name}", (-np.inf, np.inf)))
+        for t, ok, name in zip(system.tables, listed, names, strict=True)
+    ]
+    if any(not len(p.row) for p in pools):
+        return None
+    axis = {**dict.fromkeys(RATE_COLUMNS, RATE), "cost_usd_per_h": COST, "power_w": POWER}
+    return ProvisioningData(
+        pools=pools,
+        stealing=system.stealing,
+        alone_allowed=alone_allowed,
+        link_byte_s=np.where(np.isfinite(system.links.byte_s), system.links.byte_s, 1e18),
+        link_usd_per_h=system.links.usd_per_h,
+        link_power_w=system.links.power_w * system.site.pue,
+        request_kv_byte=system.request_kv_byte,
+        class_kv_byte=system.class_kv_byte,
+        class_share=system.mix.share,
+        bounds=limits,
+        objectives=[axis[o] for o in objectives],
+    )
+
+
+def _pool_options(
+    t: PoolTable, listed: NDArray[np.bool_], system: System, counts: tuple[float, float]
+) -> PoolOptions:
+    role = t.settings.role
+    able = t.feasible & (t.settings.n >= counts[0]) & (t.settings.n <= counts[1])
+    row = np.flatnonzero(able)
+    limited = np.isfinite(system.limits.ttft_p99_s)
+    return PoolOptions(
+        row=row,
+        active=t.active[row],
+        listed=(listed | ~t.active)[row],
+        prefills=(t.active & (role == PREFILL))[row],
+        decodes=(t.active & (role == DECODE))[row],
+        prefill_rate=t.prefill_rate[row],
+        decode_rate=t.decode_rate[row],
+        both_rate=t.both_rate[row],
+        alone_rate=np.where(t.active, t.alone_rate, 0.0)[row],
+        ttft_rate=t.prefill_rate_ttft[row] if limited else None,
+        idle_usd_per_h=t.bill.idle_usd_per_h[row],
+        busy_usd_per_h=t.bill.busy_usd_per_h[row],
+        both_busy=np.where(role == BOTH, t.alone_busy, 0.0)[row],
+        power_w=t.bill.provisioned_w[row],
+        instances=t.instances[row],
+        config=t.config[row],
+        config_prefill_s=t.prefill.request_s[t.config_row],
+        config_decode_s=t.decode.request_s[t.config_row],
+    )
+
+
+def least_rate(data: ProvisioningData) -> float:
+    """A rate below that of every plan that serves anything: capacities and links are all at least this."""
+
+    def smallest(*arrays: Floats) -> float:
+        positive = np.concatenate([a[np.isfinite(a) & (a > 0)].reshape(-1) for a in arrays])
+        return float(positive.min(initial=np.inf))
+
+    through_link = smallest(data.link_byte_s) / data.request_kv_byte
+    if data.stealing:
+        slowest_s = sum(
+            float(np.where(np.isfinite(s), s, 0.0).max()) for p in data.pools for s in (p.config_prefill_s, p.config_decode_s)
+        )
+        capacity = smallest(*(p.instances for p in data.pools)) / slowest_s
+        alone = smallest(*(p.alone_rate for p in data.pools))
+        return 0.5 * min(capacity, alone, through_link)
+    rates = [r for p in data.pools for r in (p.prefill_rate, p.decode_rate, p.both_rate)]
+    held = [p.ttft_rate for p in data.pools if p.ttft_rate is not None]
+    return 0.5 * min(smallest(*rates, *held), through_link)
+
+
+def _best_rate(p: PoolOptions) -> float:
+    """Most requests/s that any option could take part in, whatever the other pools do."""
+    with np.errstate(divide="ignore"):
+        per_instance = 1.0 / np.minimum(p.config_prefill_s.min(axis=1), np.where(p.config_decode_s > 0, p.config_decode_s, np.inf).min(axis=1))
+    stolen = p.instances * per_instance[p.config]
+    return float(np.max([p.prefill_rate.max(), p.decode_rate.max(), p.both_rate.max(), p.alone_rate.max(), stolen.max()]))

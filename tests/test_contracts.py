@@ -1,0 +1,131 @@
+"""One test over all search spaces and one over all formulations."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import optuna
+import pyomo.environ as pyo
+import pytest
+from conftest import small_study
+
+from dse.paradigms import PARADIGMS
+from dse.resolve import Study
+
+THREE = small_study(
+    pool=[
+        {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 8, "step": 2}, "instance_size": [1, 2]},
+        {"device": "h100-80gb-sxm", "name": "h100", "count": [0, 1, 3], "prefill_batch": [1, 4], "max_decode_batch": [32, 64]},
+        {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 2}, "roles": ["decode"]},
+    ],
+    workload={
+        "model": "llama-2-7b",
+        "requests": [{"share": 1.0, "input_tokens": 512, "output_tokens": 128}],
+        "routing": ["work_stealing", "split"],
+        "weight_dtype": ["bf16", "int8"],
+    },
+)  # fmt: skip
+STUDIES: dict[str, dict[str, Any]] = {"pd_serving": THREE}
+
+
+@pytest.mark.parametrize("name", PARADIGMS)
+def test_a_thousand_draws_are_legal_and_grid_indices_round_trip(name: str) -> None:
+    study = Study.from_dict(STUDIES[name])
+    space: Any = study.space
+    trials = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    drawn = 0
+    for _ in range(1000):
+        index = space.inner(space.suggest(trials.ask()))
+        assert space.legal(index).all()
+        drawn += len(index)
+    assert drawn > 1000
+    index = np.arange(space.n_designs)
+    regime, link, rows = space.decode(index)
+    again = np.concatenate([space.encode(int(r), link[regime == r], rows[:, regime == r]) for r in np.unique(regime)])
+    assert again.tolist() == index.tolist()
+
+
+@pytest.mark.parametrize("name", PARADIGMS)
+def test_blocks_cover_the_grid_once_and_no_design_appears_twice(name: str) -> None:
+    study = Study.from_dict(STUDIES[name])
+    space: Any = study.space
+    legal = np.zeros(space.n_designs, dtype=bool)
+    at = 0
+    for unit in space.units():
+        _, ok, first = space.screen_unit(unit)
+        assert first == at
+        legal[first : first + ok.size] = ok.reshape(-1)
+        at += ok.size
+    assert at == space.n_designs
+    assert space.n_units() == len(list(space.units()))
+    assert (legal == space.legal(np.arange(space.n_designs))).all()
+    columns = space.score(np.flatnonzero(legal))
+    keys = [k for k in columns if k.startswith(("n_", "instance_", "role_", "prefill_b", "max_d", "link_gb", "routing", "weight"))]
+    designs = set(zip(*(columns[k].tolist() for k in keys), strict=True))
+    assert len(designs) == int(legal.sum())
+
+
+@pytest.mark.parametrize("name", PARADIGMS)
+def test_screen_is_what_scoring_says(name: str) -> None:
+    study = Study.from_dict(STUDIES[name])
+    space: Any = study.space
+    for unit in space.units():
+        screen, legal, first = space.screen_unit(unit)
+        numbers = space.numbers(np.arange(first, first + legal.size))
+        ok = (legal & screen.feasible).reshape(-1)
+        for column, bound in screen.columns.items():
+            seen = np.broadcast_to(bound, legal.shape).reshape(-1)[ok]
+            exact = numbers[column][ok]
+            if screen.exact or column in ("cost_usd_per_h", "power_w"):
+                assert np.allclose(seen, exact, rtol=1e-9, atol=0.0)
+            else:
+                assert (seen >= exact * (1 - 1e-9)).all()
+
+
+@pytest.mark.parametrize("name", PARADIGMS)
+def test_formulation_docstring_names_every_constraint(name: str) -> None:
+    formulation = PARADIGMS[name].formulation()
+    study = Study.from_dict(STUDIES[name])
+    space: Any = study.space
+    documented = set(re.findall(r"\w+", formulation.__doc__ or ""))
+    of_products = ("_at_most_pick", "_at_most_share", "_at_least")
+    for regime in range(len(space.regimes)):
+        data = formulation.provisioning_data(
+            space.system(regime),
+            space.pool_names,
+            space.listed(regime),
+            alone_allowed=space.first_routing(regime),
+            objectives=study.envelope.objectives.names,
+            bounds={"cost_usd_per_h": (-np.inf, 100.0), "requests_s": (1.0, np.inf)},
+        )
+        model = formulation.build_model(data)
+        for constraint in model.component_objects(pyo.Constraint):
+            base = constraint.name
+            if base.endswith(of_products):
+                continue
+            assert base in documented, base
+        for variable in model.component_objects(pyo.Var):
+            assert variable.name in documented, variable.name
+
+
+def test_building_a_model_loads_no_solver() -> None:
+    code = (
+        "import sys; sys.path.insert(0, 'tests')\n"
+        "from test_contracts import THREE\n"
+        "from dse.resolve import Study\n"
+        "s = Study.from_dict(THREE); f = s.paradigm.formulation()\n"
+        "d = f.provisioning_data(s.space.system(0), s.space.pool_names, s.space.listed(0), alone_allowed=True,"
+        " objectives=['power_w'], bounds={})\n"
+        "f.build_model(d)\n"
+        "assert 'highspy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=__file__.rsplit("/", 2)[0])
+
+
+def test_importing_dse_is_fast_because_heavy_libraries_wait() -> None:
+    code = "import dse, dse.cli.app, sys; heavy = {'ray', 'pyomo', 'optuna', 'altair', 'pandas'} & set(sys.modules); assert not heavy, heavy"
+    subprocess.run([sys.executable, "-c", code], check=True)

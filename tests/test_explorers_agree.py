@@ -1,0 +1,173 @@
+"""Exhaustive, MILP and Optuna give one frontier, and brute force confirms it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import small_study
+from numpy.typing import NDArray
+
+from dse import enumerate as exhaustive
+from dse import frontier as milp
+from dse import search
+from dse.errors import MethodError
+from dse.pareto import minimised
+from dse.progress import Stop, silent
+from dse.resolve import Study
+from dse.score import score_index
+
+TWO_CLASSES = [
+    {"name": "short", "share": 0.7, "input_tokens": 300, "output_tokens": 500},
+    {"name": "long", "share": 0.3, "input_tokens": 4000, "output_tokens": 60},
+]
+THREE_POOLS = [
+    {"device": "a100-40gb-sxm", "name": "gpu", "count": [0, 4, 8]},
+    {"device": "h100-80gb-sxm", "name": "h100", "count": [0, 2, 4], "roles": ["prefill", "decode"]},
+    {"device": "wse-3", "name": "wse", "count": [0, 1], "roles": ["prefill", "decode"]},
+]
+
+STUDIES: dict[str, dict[str, Any]] = {
+    "split, link tiers, limits": small_study(
+        link={"tier": ["eth100", "ndr400"], "count": [1, 2]}, limits={"cost_usd_per_h": 250, "power_w": 90e3}
+    ),
+    "work stealing, link that binds": small_study(
+        workload={"model": "llama-2-7b", "requests": TWO_CLASSES, "routing": ["split", "work_stealing"]},
+        link={"bandwidth_gb_s": [2, 20]},
+    ),
+    "three pools in proportion": small_study(pool=THREE_POOLS, link={"bandwidth_gb_s": [1.5, 12.5, 100]}),
+    "three pools, work stealing": small_study(
+        workload={"model": "llama-2-7b", "requests": TWO_CLASSES, "routing": ["work_stealing"]},
+        pool=THREE_POOLS,
+        link={"bandwidth_gb_s": [5, 50]},
+    ),
+    "service limits and a demand": small_study(
+        workload={
+            "model": "llama-2-7b",
+            "requests": TWO_CLASSES,
+            "slo": {"ttft_p99_s": 1.5, "tpot_s": 0.02},
+        },
+        demand={"requests_s": 4},
+    ),
+    "ownership, some devices owned": small_study(
+        site={"cost_basis": "ownership"},
+        pool=[
+            {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 24, "step": 8}, "owned": 8},
+            {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 2}},
+        ],
+    ),
+    "data types and instance sizes": small_study(
+        workload={
+            "model": "llama-2-13b",
+            "requests": TWO_CLASSES,
+            "weight_dtype": ["bf16", "int8"],
+            "kv_dtype": ["bf16", "fp8"],
+        },
+        pool=[
+            {"device": "a100-40gb-sxm", "name": "gpu", "count": [0, 4, 8], "instance_size": [1, 2]},
+            {"device": "wse-3", "name": "wse", "count": [0, 1, 2], "instance_size": [1, 2]},
+        ],
+        link={"bandwidth_gb_s": [25]},
+    ),
+}
+
+
+def brute_force(study: Study) -> NDArray[np.float64]:
+    """Distinct non-dominated points of every legal design, by comparing all pairs."""
+    index = np.arange(study.space.n_designs)
+    frame = score_index(study, index[study.space.legal(index)])
+    frame = frame[frame["feasible"]]
+    names = study.envelope.objectives.names
+    points = np.unique(minimised({o: frame[o].to_numpy() for o in names}, names), axis=0)
+    keep = [not any((q <= p).all() and (q < p).any() for q in points) for p in points]
+    return points[keep]
+
+
+def same(points: NDArray[np.float64], expected: NDArray[np.float64]) -> bool:
+    distinct = np.unique(points, axis=0)
+    return distinct.shape == expected.shape and np.allclose(distinct, expected, rtol=1e-9, atol=0.0)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_method_gives_the_brute_force_frontier(name: str) -> None:
+    study = Study.from_dict(STUDIES[name])
+    expected = brute_force(study)
+    assert len(expected) > 1
+    if exhaustive.refusal(study):
+        assert "linear program" in exhaustive.refusal(study)
+        with pytest.raises(MethodError, match="milp"):
+            exhaustive.explore(study, workers=1, address="local", report=silent, stop=Stop())
+    else:
+        grid = exhaustive.explore(study, workers=1, address="local", report=silent, stop=Stop())
+        assert same(grid.points, expected)
+    exact = milp.explore(study, report=silent, stop=Stop())
+    assert same(exact.points, expected)
+    assert not exact.unproven
+    assert {c.index for c in exact.certificates} == set(exact.index.tolist())
+    assert all(c.gap <= 1e-9 for c in exact.certificates)
+    sampled = search.explore(study, workers=1, address="local", report=silent, stop=Stop())
+    assert same(sampled.points, expected)
+
+
+@pytest.mark.slow
+def test_quickstart_agrees() -> None:
+    study = Study.load(Path(__file__).parents[1] / "experiments" / "quickstart.toml")
+    grid = exhaustive.explore(study, workers=1, address="local", report=silent, stop=Stop())
+    expected = brute_force(study)
+    assert same(grid.points, expected)
+    exact = milp.explore(study, report=silent, stop=Stop())
+    assert same(exact.points, expected)
+    assert not exact.unproven
+    assert max(c.gap for c in exact.certificates) <= 1e-9
+    sampled = search.explore(study, workers=1, address="local", report=silent, stop=Stop())
+    assert same(sampled.points, expected)
+
+
+REFUSED = {
+    "ttft": (
+        {"workload": {"model": "llama-2-7b", "requests": TWO_CLASSES, "routing": "work_stealing", "slo": {"ttft_p99_s": 2}}},
+        "TTFT limit under work stealing",
+    ),
+    "energy": (
+        {
+            "workload": {"model": "llama-2-7b", "requests": TWO_CLASSES, "routing": "work_stealing"},
+            "site": {"cost_basis": "ownership"},
+        },
+        "depends on the flows",
+    ),
+    "objective": ({"objectives": {"minimise": ["usd_per_mtok"]}}, "not linear"),
+    "limit": ({"limits": {"tpot_s": 0.1}}, "not linear"),
+    "ceiling": ({"limits": {"requests_s": {"max": 10}}}, "below its capacity"),
+    "prefill only": (
+        {"workload": {"model": "llama-2-7b", "requests": [{"share": 1.0, "input_tokens": 512, "output_tokens": 1}]}},
+        "no request has a decode step",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_milp_refuses_what_it_cannot_answer_exactly_and_auto_goes_round_it(name: str) -> None:
+    changes, reason = REFUSED[name]
+    study = Study.from_dict(small_study(**changes))
+    assert reason in milp.refusal(study)
+    with pytest.raises(MethodError, match=reason):
+        milp.explore(study, report=silent, stop=Stop())
+    grid = exhaustive.explore(study, workers=1, address="local", report=silent, stop=Stop())
+    assert same(grid.points, brute_force(study))
+
+
+def test_optuna_with_a_seed_repeats_itself() -> None:
+    raw = small_study(search={"trials": 96, "seed": 7}, pool=[
+        {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 400}},
+        {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 40}},
+    ])  # fmt: skip
+    first, second = (
+        search.explore(Study.from_dict(raw), workers=1, address="local", report=silent, stop=Stop()) for _ in range(2)
+    )
+    assert first.index.tolist() == second.index.tolist()
+    other = search.explore(
+        Study.from_dict(raw | {"search": {"trials": 96, "seed": 8}}), workers=1, address="local", report=silent, stop=Stop()
+    )
+    assert first.index.tolist() != other.index.tolist()
