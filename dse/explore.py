@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import time
 from collections import Counter
@@ -16,15 +15,14 @@ import numpy as np
 import pandas as pd
 import tomli_w
 
-from dse import enumerate as exhaustive
+from dse import exhaustive, search
 from dse import frontier as milp
-from dse import search
 from dse.errors import InputError, MethodError, SelfCheckError
 from dse.pareto import minimised, nondominated
 from dse.progress import Progress, Report, Stop, silent
 from dse.recommend import recommend
 from dse.resolve import Study
-from dse.score import bounds_of, score_index
+from dse.score import bounds_of, score_index, violation
 
 AUTO_EXHAUSTIVE_DESIGNS = 1_000_000_000
 """`auto` enumerates spaces up to this size: some minutes on one core."""
@@ -51,17 +49,11 @@ class Result:
         return bool(self.info["complete"])
 
     @property
-    def recommended(self) -> pd.Series | None:  # type: ignore[type-arg]
+    def recommended(self) -> pd.Series | None:
         """The frontier row that the study's rule picks; None if nothing is feasible."""
         if not len(self.frontier):
             return None
         return self.frontier.iloc[int(self.info["recommended"]["position"])]
-
-    def report(self, path: str | Path) -> Path:
-        """Writes the HTML report."""
-        from dse.report import write_report
-
-        return write_report(self, Path(path))
 
 
 def choose_method(study: Study) -> tuple[str, str]:
@@ -77,7 +69,7 @@ def choose_method(study: Study) -> tuple[str, str]:
     if not no_enumeration and n <= AUTO_EXHAUSTIVE_DESIGNS:
         return "exhaustive", f"the grid has {n:,} designs, at most {AUTO_EXHAUSTIVE_DESIGNS:,} are enumerated"
     no_milp = milp.refusal(study)
-    n_options = sum(len(o) for o in next(iter(study.space.options.values())))
+    n_options = study.space.n_options
     why = no_enumeration or f"the grid has {n:,} designs, too many to enumerate"
     if not no_milp and n_options <= AUTO_MILP_OPTIONS:
         return "milp", f"{why}; {n_options:,} options of all pools fit an exact program"
@@ -118,7 +110,12 @@ def run(
         }
     else:
         sampled = search.explore(study, workers=compute.workers, address=compute.ray, report=report, stop=stop)
-        index, points, n_candidates, nearest = sampled.index, sampled.points, sampled.candidates, sampled.nearest
+        index, points, n_candidates, nearest = (
+            sampled.index,
+            sampled.points,
+            sampled.candidates,
+            sampled.nearest,
+        )
         proof, trials = {"kind": "none", "trials": sampled.trials}, sampled.trials
     wall_s = time.perf_counter() - started
     frontier = _verified(study, index, points)
@@ -142,7 +139,11 @@ def run(
     }
     if len(frontier):
         position, rule = recommend(study, frontier)
-        info["recommended"] = {"position": position, "design_id": str(frontier["design_id"].iloc[position]), "rule": rule}
+        info["recommended"] = {
+            "position": position,
+            "design_id": str(frontier["design_id"].iloc[position]),
+            "rule": rule,
+        }
     else:
         info["infeasible"] = diagnose(study, nearest)
     return Result(study=study, frontier=frontier, candidates=_candidates(study, frontier), info=info)
@@ -158,7 +159,7 @@ def with_overrides(study: Study, method: str | None, workers: int | None) -> Stu
     return Study.from_dict(raw, folder=study.folder, file=study.name)
 
 
-def _verified(study: Study, index: np.ndarray, points: np.ndarray) -> pd.DataFrame:  # type: ignore[type-arg]
+def _verified(study: Study, index: np.ndarray, points: np.ndarray) -> pd.DataFrame:
     """The frontier's rows, scored afresh; a difference to what the explorer saw is a bug."""
     frame = score_index(study, np.asarray(index, dtype=np.int64))
     objectives = study.envelope.objectives.names
@@ -192,7 +193,7 @@ def diagnose(study: Study, nearest: int) -> dict[str, Any]:
         served = frame[frame["requests_s"] > 0]
         if len(served):
             bounds = bounds_of(study)
-            broken = exhaustive.violation({b: served[b].to_numpy(dtype=np.float64) for b in bounds}, bounds)
+            broken = violation({b: served[b].to_numpy(dtype=np.float64) for b in bounds}, bounds)
             row = served.iloc[int(np.broadcast_to(broken, len(served)).argmin())]
             return _nearest(study, row)
         reasons = Counter(part for text in frame["infeasible_reason"] for part in str(text).split("; ") if part)
@@ -200,7 +201,7 @@ def diagnose(study: Study, nearest: int) -> dict[str, Any]:
     return _nearest(study, score_index(study, np.array([nearest], dtype=np.int64)).iloc[0])
 
 
-def _nearest(study: Study, row: pd.Series) -> dict[str, Any]:  # type: ignore[type-arg]
+def _nearest(study: Study, row: pd.Series) -> dict[str, Any]:
     design = ", ".join(f"{int(row[f'n_{p}'])} x {p}" for p in study.space.pool_names if row[f"n_{p}"] > 0)
     return {
         "nearest": str(row["design_id"]),
@@ -232,14 +233,14 @@ def write_run(result: Result, folder: Path) -> None:
     _write(folder / "frontier.csv", result.frontier.to_csv(index=False))
     beside = folder / ".candidates.parquet.new"
     result.candidates.to_parquet(beside, index=False)
-    os.replace(beside, folder / "candidates.parquet")
+    beside.replace(folder / "candidates.parquet")
     _write(folder / "run.json", json.dumps(_json_safe(result.info), indent=2))
 
 
 def _write(path: Path, text: str) -> None:
     beside = path.with_name(f".{path.name}.new")
     beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
+    beside.replace(path)
 
 
 def _json_safe(value: Any) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,14 +59,8 @@ class Proven:
 
 def refusal(study: Study) -> str:
     """Why the MILP cannot answer this study exactly; empty where it can."""
-    formulation = study.paradigm.formulation()
-    for regime in range(len(study.space.regimes)):
-        refused: str = formulation.refusal(
-            study.space.system(regime), study.envelope.objectives.names, bounds_of(study)
-        )
-        if refused:
-            return refused
-    return ""
+    refused: str = study.paradigm.formulation().refusal(study.space, study.envelope.objectives.names, bounds_of(study))
+    return refused
 
 
 def explore(study: Study, *, report: Report, stop: Stop) -> Proven:
@@ -75,8 +70,9 @@ def explore(study: Study, *, report: Report, stop: Stop) -> Proven:
         raise MethodError(refused)
     n_objectives = len(study.envelope.objectives.names)
     found = Proven(np.empty(0, dtype=np.int64), np.empty((0, n_objectives)))
-    for regime in range(len(study.space.regimes)):
-        _explore_regime(study, regime, found, report, stop)
+    programs = study.paradigm.formulation().programs(study.space, study.envelope.objectives.names, bounds_of(study))
+    for data in programs:
+        _explore_program(study, data, found, report, stop)
     keep = nondominated(found.points) if len(found.index) else np.zeros(0, dtype=np.bool_)
     order = np.argsort(found.index[keep])
     found.index, found.points = found.index[keep][order], found.points[keep][order]
@@ -85,21 +81,12 @@ def explore(study: Study, *, report: Report, stop: Stop) -> Proven:
     return found
 
 
-def _explore_regime(study: Study, regime: int, found: Proven, report: Report, stop: Stop) -> None:
-    space, objectives = study.space, study.envelope.objectives.names
+def _explore_program(study: Study, data: Any, found: Proven, report: Report, stop: Stop) -> None:
+    """The frontier of one program, box by box."""
+    objectives = study.envelope.objectives.names
     formulation = study.paradigm.formulation()
-    data = formulation.provisioning_data(
-        space.system(regime),
-        space.pool_names,
-        space.listed(regime),
-        alone_allowed=space.first_routing(regime),
-        objectives=objectives,
-        bounds=bounds_of(study),
-    )
-    if data is None:
-        return
     model = formulation.build_model(data)
-    scale = np.array([data.scale[o] for o in data.objectives]) * _units(study, regime, data.objectives)
+    scale = data.column_scales
     solver = Solver(model, study.envelope.search.seed)
     boxes: list[Floats] = [np.full(len(objectives), np.inf)]
     seen: set[int] = set()
@@ -128,12 +115,11 @@ def _explore_regime(study: Study, regime: int, found: Proven, report: Report, st
         if outcome.status is Status.UNKNOWN:
             found.unproven.append(_corner(objectives, upper))
             continue
-        plan = formulation.extract(model, data)
-        index = space.canonical(regime, plan.link, plan.rows)
+        index = formulation.extract(model, data, study.space)
         point = _rescore(study, index)
         if point is None:
             continue
-        _check(model, data, point / scale, index)
+        check_agreement(formulation.objective_values(model, data), point / scale, objectives, index)
         if index in seen or not (point < upper).all():
             found.unproven.append(_corner(objectives, upper))
             continue
@@ -146,16 +132,13 @@ def _explore_regime(study: Study, regime: int, found: Proven, report: Report, st
         found.points = np.vstack([found.points, point])
         found.certificates.append(
             Certificate(
-                index=index, objective=outcome.objective, bound=outcome.bound, gap=outcome.gap, time_s=outcome.time_s
+                index=index,
+                objective=outcome.objective,
+                bound=outcome.bound,
+                gap=outcome.gap,
+                time_s=outcome.time_s,
             )
         )
-
-
-def _units(study: Study, regime: int, axes: Sequence[str]) -> Floats:
-    """Factor from the formulation's quantities to the objective columns (tok/s per request/s)."""
-    system = study.space.system(regime)
-    factor = {"throughput_tok_s": system.output_tok, "input_tok_s": system.input_tok}
-    return np.array([factor.get(o, 1.0) for o in study.envelope.objectives.names])
 
 
 def _corner(objectives: Sequence[str], upper: Floats) -> dict[str, float]:
@@ -203,13 +186,8 @@ def _rescore(study: Study, index: int) -> Floats | None:
     return minimised({o: frame[o].to_numpy(dtype=np.float64) for o in objectives}, objectives)[0]
 
 
-def _check(model: object, data: object, scored: Floats, index: int) -> None:
-    """The solver's objectives against the model's score of the same plan."""
-    import pyomo.environ as pyo
-
-    for name, value in zip(data.objectives, scored, strict=True):  # type: ignore[attr-defined]
-        solved = float(pyo.value(model.minimised[name]))  # type: ignore[attr-defined]
-        if abs(solved - value) > AGREE * max(abs(value), 1e-3):
-            raise SelfCheckError(
-                f"design d{index}: the MILP gives {name} {solved!r} (scaled), scoring gives {value!r}"
-            )
+def check_agreement(solved: Floats, scored: Floats, objectives: Sequence[str], index: int) -> None:
+    """The solver's objectives against the model's score of the same plan, both scaled."""
+    for name, a, b in zip(objectives, solved, scored, strict=True):
+        if abs(a - b) > AGREE * max(abs(b), 1e-3):
+            raise SelfCheckError(f"design d{index}: the MILP gives {name} {a!r} (scaled), scoring gives {b!r}")

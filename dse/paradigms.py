@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.study import Envelope
 from dse.model.pd_serving import SCREENED as PD_SERVING_SCREENED
+from dse.study import Envelope
 from search_spaces import pd_serving, pd_serving_study
 
 if TYPE_CHECKING:
@@ -28,24 +28,67 @@ class Space(Protocol):
     """All designs of a study: a numbered grid, a legality rule, and their scores."""
 
     @property
-    def n_designs(self) -> int: ...
+    def n_designs(self) -> int:
+        """Size of the grid, legal or not."""
+        ...
+
     @property
-    def pool_names(self) -> tuple[str, ...]: ...
+    def n_options(self) -> int:
+        """Settings of all pools together."""
+        ...
+
     @property
-    def single_best(self) -> tuple[float, float]: ...
+    def pool_names(self) -> tuple[str, ...]:
+        """Names of the pools, in the study's order."""
+        ...
+
     @property
-    def outer_axes(self) -> tuple[tuple[str, tuple[int, ...]], ...]: ...
-    def n_units(self) -> int: ...
-    def units(self) -> Iterator[Any]: ...
-    def screen_unit(self, unit: Any) -> tuple[Screen, NDArray[np.bool_], int]: ...
-    def legal(self, index: Ints) -> NDArray[np.bool_]: ...
-    def score(self, index: Ints) -> dict[str, Values]: ...
-    def numbers(self, index: Ints) -> dict[str, Values]: ...
+    def single_best(self) -> tuple[float, float]:
+        """Best throughput per USD/h and per W of any pool alone."""
+        ...
+
+    @property
+    def outer_axes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """What an Optuna trial draws: names and values."""
+        ...
+
+    def n_units(self) -> int:
+        """Blocks that `units` gives."""
+        ...
+
+    def units(self) -> Iterator[Any]:
+        """Blocks of the grid, in order, each covered once."""
+        ...
+
+    def screen_unit(self, unit: Any) -> tuple[Screen, NDArray[np.bool_], int]:
+        """A block's screen, which of it is legal, and its first grid index."""
+        ...
+
+    def legal(self, index: Ints) -> NDArray[np.bool_]:
+        """Which grid indices are legal designs."""
+        ...
+
+    def score(self, index: Ints) -> dict[str, Values]:
+        """Every column of the designs at these indices."""
+        ...
+
+    def numbers(self, index: Ints) -> dict[str, NDArray[np.float64]]:
+        """The numeric columns only."""
+        ...
+
     def score_design(
         self, settings: Mapping[str, str], *, explain: bool
-    ) -> tuple[dict[str, Values], dict[str, object]]: ...
-    def suggest(self, trial: optuna.Trial) -> tuple[int, ...]: ...
-    def inner(self, outer: tuple[int, ...]) -> Ints: ...
+    ) -> tuple[dict[str, Values], dict[str, object]]:
+        """One design given as `--set` keys, on or off the axes, and what explains it."""
+        ...
+
+    def suggest(self, trial: optuna.Trial) -> tuple[int, ...]:
+        """Draws an index on every outer axis."""
+        ...
+
+    def inner(self, outer: tuple[int, ...]) -> Ints:
+        """Grid indices of all legal designs with one outer structure."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

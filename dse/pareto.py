@@ -27,8 +27,7 @@ _BINS = {1: 4096, 2: 128, 3: 32}
 def signed(columns: Mapping[str, NDArray[np.generic]], objectives: Sequence[str]) -> list[Floats]:
     """Objective columns turned so that smaller is better."""
     return [
-        np.asarray(columns[o], dtype=np.float64) * (-1.0 if OBJECTIVE_SENSE[o] == "max" else 1.0)
-        for o in objectives
+        np.asarray(columns[o], dtype=np.float64) * (-1.0 if OBJECTIVE_SENSE[o] == "max" else 1.0) for o in objectives
     ]
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from dse.resolve import Study
 from dse.score import score
+
+Floats = NDArray[np.float64]
 
 KNEE = "knee"
 CHEAPEST = "cheapest"
@@ -29,7 +32,7 @@ def recommend(study: Study, frontier: pd.DataFrame) -> tuple[int, str]:
         order = np.lexsort((link.to_numpy(), *(frontier[o].to_numpy() for o in reversed(minimise))))
         return int(order[0]), f"{CHEAPEST}: lowest {minimise[0]} among designs that serve {demand:g} requests/s"
 
-    def scaled(name: str) -> np.ndarray:  # type: ignore[type-arg]
+    def scaled(name: str) -> Floats:
         values = frontier[name].to_numpy(dtype=np.float64)
         width = values.max() - values.min()
         return (values - values.min()) / width if width > 0 else np.zeros(len(values))
@@ -41,7 +44,7 @@ def recommend(study: Study, frontier: pd.DataFrame) -> tuple[int, str]:
     return int(order[0]), f"{KNEE}: largest scaled {what} less the mean of scaled {' and '.join(minimise) or 'nothing'}"
 
 
-def settings_of(study: Study, row: pd.Series) -> dict[str, str]:  # type: ignore[type-arg]
+def settings_of(study: Study, row: pd.Series) -> dict[str, str]:
     """The `--set` keys that give a frame's row again."""
     settings = {k: str(row[k]) for k in ("weight_dtype", "kv_dtype", "compute_dtype", "routing") if k in row}
     for pool in study.space.pool_names:
@@ -64,7 +67,7 @@ def _step(counts: tuple[int, ...], g: int) -> int:
     return step if step % g == 0 else g
 
 
-def one_more(study: Study, row: pd.Series) -> pd.DataFrame:  # type: ignore[type-arg]
+def one_more(study: Study, row: pd.Series) -> pd.DataFrame:
     """What one step more of each thing buys, by scoring the changed design again.
 
     One more purchase step of each pool that is bought, at the same settings; the next wider link. Columns: change,
@@ -96,11 +99,11 @@ def one_more(study: Study, row: pd.Series) -> pd.DataFrame:  # type: ignore[type
                 "change": label,
                 "throughput_tok_s": float(scored["throughput_tok_s"]),
                 "d_throughput_tok_s": float(scored["throughput_tok_s"] - row["throughput_tok_s"]),
-                "d_cost_usd_per_h": float("nan") if "link_gb_s" in change else float(scored["cost_usd_per_h"] - row["cost_usd_per_h"]),
+                "d_cost_usd_per_h": float("nan")
+                if "link_gb_s" in change
+                else float(scored["cost_usd_per_h"] - row["cost_usd_per_h"]),
                 "d_power_w": float("nan") if "link_gb_s" in change else float(scored["power_w"] - row["power_w"]),
                 "breaks": str(scored["infeasible_reason"]),
             }
         )
     return pd.DataFrame(rows)
-
-

@@ -46,7 +46,12 @@ class Study:
                 fault = unknown_name(f"{file} [paradigm]", "paradigm", str(name), PARADIGMS)
             # the other faults of the file are looked for all the same, as if it were the first paradigm
             try:
-                _validate(next(iter(PARADIGMS.values())), {**raw, "paradigm": next(iter(PARADIGMS))}, Path(folder), file)
+                _validate(
+                    next(iter(PARADIGMS.values())),
+                    {**raw, "paradigm": next(iter(PARADIGMS))},
+                    Path(folder),
+                    file,
+                )
             except InputError as more:
                 raise InputError([fault, *more.faults]) from None
             raise InputError(fault)

@@ -15,6 +15,8 @@ from dse.resolve import Study
 from dse.units import quantity
 
 Values = NDArray[np.generic]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 _UNIT_OF_LIMIT = {"power_w": "W", "power_mean_w": "W", "mem_margin_byte": "B"}
 
 
@@ -26,6 +28,34 @@ def bounds_of(study: Study) -> dict[str, tuple[float, float]]:
         low, high = bounds.get("requests_s", (-np.inf, np.inf))
         bounds["requests_s"] = (max(low, demand), high)
     return bounds
+
+
+def within_bounds(
+    columns: Mapping[str, Floats], bounds: Mapping[str, tuple[float, float]], *, exact: bool
+) -> Bools | bool:
+    """Which designs meet the bounds on columns that are known; bounded rates count only from above."""
+    ok: Bools | bool = True
+    for name, (low, high) in bounds.items():
+        if name not in columns:
+            continue
+        values = columns[name]
+        maximised = name in ("requests_s", "throughput_tok_s", "input_tok_s")
+        if exact or not maximised:
+            ok = ok & (values <= high)
+        if exact or maximised:
+            ok = ok & (values >= low)
+    return ok
+
+
+def violation(columns: Mapping[str, Floats], bounds: Mapping[str, tuple[float, float]]) -> Floats:
+    """Sum of the shares by which bounds are broken."""
+    total: Floats = np.zeros(())
+    for name, (low, high) in bounds.items():
+        if name in columns:
+            v = columns[name]
+            total = total + np.maximum(v - high, 0.0) / max(abs(high), 1e-300)
+            total = total + np.maximum(low - v, 0.0) / max(abs(low), 1e-300)
+    return total
 
 
 def score_index(study: Study, index: NDArray[np.int64]) -> pd.DataFrame:

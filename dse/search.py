@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from dse.cluster import map_units
 from dse.columns import OBJECTIVE_SENSE
-from dse.enumerate import violation
 from dse.pareto import RunningFront, minimised
 from dse.progress import Progress, Report, Stop
 from dse.resolve import Study
-from dse.score import bounds_of, finish
+from dse.score import bounds_of, finish, violation
 
 if TYPE_CHECKING:
     import optuna
@@ -140,9 +139,7 @@ def explore(study: Study, *, workers: int, address: str, report: Report, stop: S
         asked = [trials.ask() for _ in range(size)]
         drawn = [study.space.suggest(t) for t in asked]
         fresh = list(dict.fromkeys(o for o in drawn if o not in blocks))
-        landed = dict(
-            map_units(run_block, study, fresh, workers=workers, address=address, estimated_s=estimated_s)
-        )
+        landed = dict(map_units(run_block, study, fresh, workers=workers, address=address, estimated_s=estimated_s))
         for position, outer in enumerate(fresh):
             block = landed[position]
             blocks[outer] = block

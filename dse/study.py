@@ -51,7 +51,9 @@ AxisList = BeforeValidator(_tuple)
 class Link(Part):
     """What connects two pools: a raw bandwidth, or tiers of the catalogue."""
 
-    bandwidth_gb_s: Annotated[tuple[Positive, ...] | None, BeforeValidator(lambda v: None if v is None else _tuple(v))] = None
+    bandwidth_gb_s: Annotated[
+        tuple[Positive, ...] | None, BeforeValidator(lambda v: None if v is None else _tuple(v))
+    ] = None
     """S of each ordered pair of pools [GB/s]; costs 0 and is flagged."""
     tier: Annotated[tuple[str, ...] | None, BeforeValidator(lambda v: None if v is None else _tuple(v))] = None
     count: Annotated[tuple[Annotated[int, Field(ge=1)], ...], AxisList] = (1,)

@@ -62,7 +62,9 @@ def _request(row: Sequence[str]) -> tuple[str, tuple[float, float, float]]:
     return "", (arrival, n_input, n_output)
 
 
-def request_classes(trace: NDArray[np.float64], n_input_bins: int = 4, n_output_bins: int = 3) -> tuple[RequestClass, ...]:
+def request_classes(
+    trace: NDArray[np.float64], n_input_bins: int = 4, n_output_bins: int = 3
+) -> tuple[RequestClass, ...]:
     """Bins a trace into at most n_input_bins x n_output_bins classes.
 
     Inputs are cut at equal shares of all input tokens, and inside each cut outputs at equal shares of

@@ -6,7 +6,6 @@ from pydantic import ValidationError
 
 from dse.errors import InputError, unknown_name
 
-
 UNION_TAG = "as_"
 """Branches of a union are tagged with this; a user's path leaves them out."""
 

@@ -60,26 +60,18 @@ the decode pools in proportion to theirs, so flow[p,o] = rate (R_p / sum R) (D_o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyomo.environ as pyo
 from numpy.typing import NDArray
 
-from .pd_provisioning_data import COST, POWER, RATE, ProvisioningData, least_rate, provisioning_data, refusal
+from .pd_provisioning_data import COST, POWER, RATE, ProvisioningData, Regimes, least_rate, programs, refusal
 
-__all__ = ["Plan", "build_model", "extract", "provisioning_data", "refusal"]
+__all__ = ["build_model", "extract", "objective_values", "programs", "refusal"]
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A chosen design: the search-space row of each pool, and the link."""
-
-    rows: tuple[int, ...]
-    link: int
 
 
 def build_model(data: ProvisioningData) -> pyo.ConcreteModel:
@@ -98,7 +90,7 @@ def build_model(data: ProvisioningData) -> pyo.ConcreteModel:
     _bound(m, data, scale)
 
     @m.Objective(doc="any positive weights give a non-dominated point inside the bounds")
-    def weigh_objectives(m: pyo.ConcreteModel) -> object:
+    def weigh_objectives(m: pyo.ConcreteModel) -> Any:
         # where rate is no objective a small price on it still makes a plan run at its capacity
         bonus = 0.0 if RATE in data.objectives else 1e-3 * m.rate
         return sum(m.minimised[i] for i in data.objectives) - bonus
@@ -106,7 +98,7 @@ def build_model(data: ProvisioningData) -> pyo.ConcreteModel:
     return m
 
 
-def _picked(m: pyo.ConcreteModel, p: int, values: NDArray[np.generic]) -> object:
+def _picked(m: pyo.ConcreteModel, p: int, values: NDArray[np.generic]) -> Any:
     """sum_k values[k] pick[p,k], without the zeros."""
     return pyo.quicksum(float(v) * m.pick[p, k] for k, v in enumerate(values) if v)
 
@@ -125,21 +117,21 @@ def _choose(m: pyo.ConcreteModel, data: ProvisioningData) -> None:
     m.rate = pyo.Var(bounds=(0, 1), doc="rate, scaled")
 
     @m.Constraint(m.POOLS)
-    def pick_one_option(m: pyo.ConcreteModel, p: int) -> object:
+    def pick_one_option(m: pyo.ConcreteModel, p: int) -> Any:
         return sum(m.pick[p, k] for k in range(len(data.pools[p].row))) == 1
 
     @m.Constraint()
-    def use_one_link(m: pyo.ConcreteModel) -> object:
+    def use_one_link(m: pyo.ConcreteModel) -> Any:
         return sum(m.use[link] for link in m.LINKS) == 1
 
     @m.Constraint(m.PAIRS)
-    def keep_to_roles(m: pyo.ConcreteModel, p: int, o: int) -> object:
+    def keep_to_roles(m: pyo.ConcreteModel, p: int, o: int) -> Any:
         if data.pools[p].listed.all() or not data.pools[o].active.any():
             return pyo.Constraint.Skip
         return _picked(m, p, ~data.pools[p].listed) <= 1 - _picked(m, o, data.pools[o].active)
 
     @m.Constraint(m.PAIRS, m.LINKS)
-    def buy_links(m: pyo.ConcreteModel, p: int, o: int, link: int) -> object:
+    def buy_links(m: pyo.ConcreteModel, p: int, o: int, link: int) -> Any:
         sends = data.pools[p].active if data.stealing else data.pools[p].prefills
         receives = data.pools[o].active if data.stealing else data.pools[o].decodes
         ends = _picked(m, p, sends) + _picked(m, o, receives)
@@ -155,33 +147,35 @@ def _bound(m: pyo.ConcreteModel, data: ProvisioningData, scale: Mapping[str, flo
     m.upper = pyo.Param(list(data.objectives), mutable=True, initialize=2.0, doc="upper[i]")
 
     @m.Constraint(list(data.objectives))
-    def respect_bounds(m: pyo.ConcreteModel, i: str) -> object:
+    def respect_bounds(m: pyo.ConcreteModel, i: str) -> Any:
         return m.minimised[i] <= m.upper[i]
 
     @m.Constraint([i for i in quantities if np.isfinite(data.bounds[i][1])])
-    def respect_limits(m: pyo.ConcreteModel, i: str) -> object:
+    def respect_limits(m: pyo.ConcreteModel, i: str) -> Any:
         return quantities[i] <= data.bounds[i][1] / scale[i]
 
     @m.Constraint([i for i in quantities if data.bounds[i][0] > 0])
-    def respect_minima(m: pyo.ConcreteModel, i: str) -> object:
+    def respect_minima(m: pyo.ConcreteModel, i: str) -> Any:
         return quantities[i] >= data.bounds[i][0] / scale[i]
 
     @m.Constraint()
-    def serve_something(m: pyo.ConcreteModel) -> object:
+    def serve_something(m: pyo.ConcreteModel) -> Any:
         return m.rate >= least_rate(data) / scale[RATE]
 
 
-def _product(m: pyo.ConcreteModel, name: str, index: list[tuple[int, ...]], share: Callable[..., object]) -> pyo.Var:
+def _product(m: pyo.ConcreteModel, name: str, index: Sequence[tuple[int, ...]], share: Callable[..., Any]) -> pyo.Var:
     """Variables share pick, exact for a share in [0, 1]; the last two of an index name the option."""
     z = pyo.Var(index, bounds=(0, 1), doc=name)
     m.add_component(name, z)
     m.add_component(f"{name}_at_most_pick", pyo.Constraint(index, rule=lambda m, *i: z[i] <= m.pick[i[-2:]]))
     m.add_component(f"{name}_at_most_share", pyo.Constraint(index, rule=lambda m, *i: z[i] <= share(*i)))
-    m.add_component(f"{name}_at_least", pyo.Constraint(index, rule=lambda m, *i: z[i] >= share(*i) + m.pick[i[-2:]] - 1))
+    m.add_component(
+        f"{name}_at_least", pyo.Constraint(index, rule=lambda m, *i: z[i] >= share(*i) + m.pick[i[-2:]] - 1)
+    )
     return z
 
 
-def _split(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> object:
+def _split(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> Any:
     """Flows that pools share in proportion to capacity; returns the cost [USD/h] of being busy."""
     m.flow = pyo.Var(m.PAIRS, bounds=(0, 1), doc="flow[p,o], scaled")
     m.fill = pyo.Var(bounds=(0, 1), doc="fill")
@@ -192,17 +186,17 @@ def _split(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> object
     drained = _product(m, "drained", decoding, lambda p, k: m.drain)
 
     @m.Constraint()
-    def count_served(m: pyo.ConcreteModel) -> object:
+    def count_served(m: pyo.ConcreteModel) -> Any:
         both = sum(_picked(m, p, t.both_rate / rates) for p, t in enumerate(data.pools))
         return m.rate == sum(m.flow[pair] for pair in m.PAIRS) + both
 
     @m.Constraint(m.POOLS)
-    def prefill_at_capacity(m: pyo.ConcreteModel, p: int) -> object:
+    def prefill_at_capacity(m: pyo.ConcreteModel, p: int) -> Any:
         busy = pyo.quicksum(data.pools[p].prefill_rate[k] / rates * filled[p, k] for q, k in prefilling if q == p)
         return _leaving(m, p) == busy if len(m.POOLS) > 1 else pyo.Constraint.Skip
 
     @m.Constraint(m.POOLS)
-    def decode_at_capacity(m: pyo.ConcreteModel, o: int) -> object:
+    def decode_at_capacity(m: pyo.ConcreteModel, o: int) -> Any:
         busy = pyo.quicksum(data.pools[o].decode_rate[k] / rates * drained[o, k] for q, k in decoding if q == o)
         return sum(m.flow[p, o] for p in m.POOLS if p != o) == busy if len(m.POOLS) > 1 else pyo.Constraint.Skip
 
@@ -212,19 +206,19 @@ def _split(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> object
         sourced = _product(m, "sourced", index, lambda p, o, k: m.source[p])
 
         @m.Constraint(m.PAIRS)
-        def share_in_proportion(m: pyo.ConcreteModel, p: int, o: int) -> object:
+        def share_in_proportion(m: pyo.ConcreteModel, p: int, o: int) -> Any:
             return m.flow[p, o] == pyo.quicksum(
                 data.pools[o].decode_rate[k] / rates * sourced[p, o, k] for q, k in decoding if q == o
             )
 
     @m.Constraint(m.PAIRS)
-    def respect_link(m: pyo.ConcreteModel, p: int, o: int) -> object:
+    def respect_link(m: pyo.ConcreteModel, p: int, o: int) -> Any:
         return m.flow[p, o] * (data.request_kv_byte * rates / data.widest_byte_s) <= _bandwidth(m, data)
 
     if data.pools[0].ttft_rate is not None and len(data.pools) > 1:
 
         @m.Constraint(m.POOLS, m.LINKS)
-        def respect_ttft(m: pyo.ConcreteModel, p: int, link: int) -> object:
+        def respect_ttft(m: pyo.ConcreteModel, p: int, link: int) -> Any:
             return _leaving(m, p) <= _held(m, data, rates, p, link) + _most(data, rates, p) * (1 - m.use[link])
 
     if not data.metered:
@@ -234,15 +228,15 @@ def _split(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> object
     return busy + pyo.quicksum(data.pools[p].busy_usd_per_h[k] * drained[p, k] for p, k in decoding)
 
 
-def _leaving(m: pyo.ConcreteModel, p: int) -> object:
+def _leaving(m: pyo.ConcreteModel, p: int) -> Any:
     return pyo.quicksum(m.flow[p, o] for o in m.POOLS if o != p)
 
 
-def _bandwidth(m: pyo.ConcreteModel, data: ProvisioningData) -> object:
+def _bandwidth(m: pyo.ConcreteModel, data: ProvisioningData) -> Any:
     return pyo.quicksum(data.link_byte_s[link] / data.widest_byte_s * m.use[link] for link in m.LINKS)
 
 
-def _held(m: pyo.ConcreteModel, data: ProvisioningData, rates: float, p: int, link: int) -> object:
+def _held(m: pyo.ConcreteModel, data: ProvisioningData, rates: float, p: int, link: int) -> Any:
     """Prefill rate of pool p that meets the TTFT limit through this link."""
     t = data.pools[p]
     assert t.ttft_rate is not None
@@ -274,12 +268,16 @@ def _hold_at_capacity(m: pyo.ConcreteModel, data: ProvisioningData, rates: float
                 m.work_at_capacity.add(_leaving(m, name) >= _held(m, data, rates, name, link) - slack)
 
 
-def _stealing(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> object:
+def _stealing(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> Any:
     """Flows that go wherever they serve best; busy devices cost nothing more (other studies are refused)."""
     classes = range(len(data.class_share))
     m.flow = pyo.Var(m.POOLS, m.POOLS, classes, bounds=(0, 1), doc="flow[p,o,c], scaled")
-    can_prefill = [(p, *jc) for p, t in enumerate(data.pools) for jc in np.argwhere(np.isfinite(t.config_prefill_s)).tolist()]
-    can_decode = [(p, *jc) for p, t in enumerate(data.pools) for jc in np.argwhere(np.isfinite(t.config_decode_s)).tolist()]
+    can_prefill = [
+        (p, *jc) for p, t in enumerate(data.pools) for jc in np.argwhere(np.isfinite(t.config_prefill_s)).tolist()
+    ]
+    can_decode = [
+        (p, *jc) for p, t in enumerate(data.pools) for jc in np.argwhere(np.isfinite(t.config_decode_s)).tolist()
+    ]
     m.inside = pyo.Var(can_prefill, bounds=(0, 1), doc="inside[p,j,c], scaled")
     m.outside = pyo.Var(can_decode, bounds=(0, 1), doc="outside[p,j,c], scaled")
     m.alone = pyo.Var(domain=pyo.Binary, doc="alone")
@@ -289,41 +287,47 @@ def _stealing(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> obj
     bought = sum(_picked(m, p, t.active) for p, t in enumerate(data.pools))
 
     @m.Constraint(classes)
-    def serve_every_class(m: pyo.ConcreteModel, c: int) -> object:
+    def serve_every_class(m: pyo.ConcreteModel, c: int) -> Any:
         total = sum(m.flow[p, o, c] for p in m.POOLS for o in m.POOLS)
         return total >= float(data.class_share[c]) * (m.rate - m.alone)
 
     @m.Constraint(m.POOLS, classes)
-    def assign_prefill_work(m: pyo.ConcreteModel, p: int, c: int) -> object:
+    def assign_prefill_work(m: pyo.ConcreteModel, p: int, c: int) -> Any:
         done = pyo.quicksum(m.inside[i] for i in can_prefill if i[0] == p and i[2] == c)
         return done == sum(m.flow[p, o, c] for o in m.POOLS)
 
     @m.Constraint(m.POOLS, classes)
-    def assign_decode_work(m: pyo.ConcreteModel, o: int, c: int) -> object:
+    def assign_decode_work(m: pyo.ConcreteModel, o: int, c: int) -> Any:
         done = pyo.quicksum(m.outside[i] for i in can_decode if i[0] == o and i[2] == c)
         return done == sum(m.flow[p, o, c] for p in m.POOLS)
 
     @m.Constraint(configs)
-    def respect_capacity(m: pyo.ConcreteModel, p: int, j: int) -> object:
+    def respect_capacity(m: pyo.ConcreteModel, p: int, j: int) -> Any:
         t = data.pools[p]
         instances = np.where(t.config == j, t.instances, 0.0)
         unit = float(instances.max()) or 1.0  # a configuration nobody may pick has no capacity at all
-        prefill = pyo.quicksum(t.config_prefill_s[i[1:]] * rates / unit * m.inside[i] for i in can_prefill if i[:2] == (p, j))
-        decode = pyo.quicksum(t.config_decode_s[i[1:]] * rates / unit * m.outside[i] for i in can_decode if i[:2] == (p, j))
+        prefill = pyo.quicksum(
+            t.config_prefill_s[i[1:]] * rates / unit * m.inside[i] for i in can_prefill if i[:2] == (p, j)
+        )
+        decode = pyo.quicksum(
+            t.config_decode_s[i[1:]] * rates / unit * m.outside[i] for i in can_decode if i[:2] == (p, j)
+        )
         return prefill + decode <= _picked(m, p, instances / unit)
 
     @m.Constraint([i for i in can_decode if data.pools[i[0]].config_decode_s[i[1:]] == 0])
-    def decode_where_picked(m: pyo.ConcreteModel, p: int, j: int, c: int) -> object:
+    def decode_where_picked(m: pyo.ConcreteModel, p: int, j: int, c: int) -> Any:
         t = data.pools[p]
         return m.outside[p, j, c] <= _picked(m, p, (t.config == j) & t.active)
 
     @m.Constraint(m.PAIRS)
-    def respect_link(m: pyo.ConcreteModel, p: int, o: int) -> object:
+    def respect_link(m: pyo.ConcreteModel, p: int, o: int) -> Any:
         unit = data.widest_byte_s
-        return pyo.quicksum(data.class_kv_byte[c] * rates / unit * m.flow[p, o, c] for c in classes) <= _bandwidth(m, data)
+        return pyo.quicksum(data.class_kv_byte[c] * rates / unit * m.flow[p, o, c] for c in classes) <= _bandwidth(
+            m, data
+        )
 
     @m.Constraint()
-    def serve_alone(m: pyo.ConcreteModel) -> object:
+    def serve_alone(m: pyo.ConcreteModel) -> Any:
         return m.rate <= sum(_picked(m, p, t.alone_rate / rates) for p, t in enumerate(data.pools)) + (1 - m.alone)
 
     m.count_pools = pyo.ConstraintList()
@@ -332,9 +336,16 @@ def _stealing(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> obj
     return 0.0
 
 
-def extract(m: pyo.ConcreteModel, data: ProvisioningData) -> Plan:
-    """The chosen options, as rows of the search space, and the link."""
+def extract(m: pyo.ConcreteModel, data: ProvisioningData, space: Regimes) -> int:
+    """The plan: the search space's number of the chosen design."""
     picks = [
-        int(t.row[int(np.argmax([pyo.value(m.pick[p, k]) for k in range(len(t.row))]))]) for p, t in enumerate(data.pools)
+        int(t.row[int(np.argmax([pyo.value(m.pick[p, k]) for k in range(len(t.row))]))])
+        for p, t in enumerate(data.pools)
     ]
-    return Plan(rows=tuple(picks), link=int(np.argmax([pyo.value(m.use[link]) for link in m.LINKS])))
+    link = int(np.argmax([pyo.value(m.use[link]) for link in m.LINKS]))
+    return space.canonical(data.regime, link, picks)
+
+
+def objective_values(m: pyo.ConcreteModel, data: ProvisioningData) -> Floats:
+    """The scaled, minimised objectives as the solver left them."""
+    return np.array([float(pyo.value(m.minimised[i])) for i in data.objectives])

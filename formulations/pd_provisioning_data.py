@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,7 @@ class PoolOptions:
 class ProvisioningData:
     """One regime in numbers. `bounds` holds what the user allows; objectives are minimised."""
 
+    regime: int
     pools: Sequence[PoolOptions]
     stealing: bool
     alone_allowed: bool
@@ -65,6 +67,14 @@ class ProvisioningData:
     bounds: Mapping[str, tuple[float, float]]
     """RATE, COST, POWER -> (low, high)."""
     objectives: Sequence[str]
+    """RATE, COST or POWER, in the order of the study's objective columns."""
+    column_units: Floats
+    """Factor from each objective to its column (tok/s per request/s)."""
+
+    @property
+    def column_scales(self) -> Floats:
+        """What one unit of each scaled objective is in its column."""
+        return np.array([self.scale[o] for o in self.objectives]) * self.column_units
 
     @property
     def metered(self) -> bool:
@@ -90,39 +100,91 @@ class ProvisioningData:
         }
 
 
-def refusal(system: System, objectives: Sequence[str], bounds: Mapping[str, tuple[float, float]]) -> str:
-    """Why this formulation cannot answer a study exactly; empty where it can."""
-    known = (*RATE_COLUMNS, "cost_usd_per_h", "power_w")
-    strange = [o for o in objectives if o not in known]
-    if strange:
-        return f"milp: objective {', '.join(strange)} is not linear in the plan; it knows {', '.join(known)}"
-    if sum(o in RATE_COLUMNS for o in objectives) > 1:
-        return "milp: the throughput objectives are multiples of one another; keep one of them"
-    strange = [b for b in bounds if b not in known and not b.startswith("n_")]
-    if strange:
-        return f"milp: a limit on {', '.join(strange)} is not linear in the plan; it knows {', '.join(known)} and n_<pool>"
-    capped = [b for b in bounds if b in RATE_COLUMNS and np.isfinite(bounds[b][1])]
-    if capped:
-        return f"milp: an upper limit on {', '.join(capped)} would let a plan run below its capacity"
-    if not system.mix.steps.any():
-        return "milp: no request has a decode step, so decode capacity has no bound to scale by"
-    if system.stealing and np.isfinite(system.limits.ttft_p99_s):
-        return "milp: a TTFT limit under work stealing depends on the flows in a nonlinear way"
-    if system.stealing and any(bool((t.bill.busy_usd_per_h > 0).any()) for t in system.tables):
-        return "milp: under work stealing the energy bill of ownership or owned devices depends on the flows at capacity"
+class Regimes(Protocol):
+    """What the program needs of a search space: per regime, tables and which options are on offer."""
+
+    @property
+    def n_regimes(self) -> int:
+        """Combinations of data types and routing."""
+        ...
+
+    @property
+    def pool_names(self) -> tuple[str, ...]:
+        """Names of the pools."""
+        ...
+
+    def system(self, regime: int) -> System:
+        """Tables of one regime."""
+        ...
+
+    def listed(self, regime: int) -> list[NDArray[np.bool_]]:
+        """Per pool, the options with a role that the study lists."""
+        ...
+
+    def first_routing(self, regime: int) -> bool:
+        """Whether a pool alone is counted under this regime."""
+        ...
+
+    def canonical(self, regime: int, link: int, rows: Sequence[int]) -> int:
+        """Number of a plan, with the one link that stands for all where nothing crosses."""
+        ...
+
+
+def refusal(space: Regimes, objectives: Sequence[str], bounds: Mapping[str, tuple[float, float]]) -> str:
+    """Why the programs cannot answer a study exactly; empty where they can."""
+    for regime in range(space.n_regimes):
+        refused = _refusal(space.system(regime), objectives, bounds)
+        if refused:
+            return refused
     return ""
 
 
-def provisioning_data(
-    system: System,
-    names: Sequence[str],
-    listed: Sequence[NDArray[np.bool_]],
-    *,
-    alone_allowed: bool,
+def programs(
+    space: Regimes, objectives: Sequence[str], bounds: Mapping[str, tuple[float, float]]
+) -> list[ProvisioningData]:
+    """One program a regime; none for a regime in which some pool has no option left."""
+    found = (_provisioning_data(space, regime, objectives, bounds) for regime in range(space.n_regimes))
+    return [data for data in found if data is not None]
+
+
+def _refusal(system: System, objectives: Sequence[str], bounds: Mapping[str, tuple[float, float]]) -> str:
+    known = (*RATE_COLUMNS, "cost_usd_per_h", "power_w")
+    names = ", ".join(known)
+    strange = ", ".join(o for o in objectives if o not in known)
+    unbounded = ", ".join(b for b in bounds if b not in known and not b.startswith("n_"))
+    capped = ", ".join(b for b in bounds if b in RATE_COLUMNS and np.isfinite(bounds[b][1]))
+    metered = any(bool((t.bill.busy_usd_per_h > 0).any()) for t in system.tables)
+    reasons = (
+        (bool(strange), f"objective {strange} is not linear in the plan; it knows {names}"),
+        (
+            sum(o in RATE_COLUMNS for o in objectives) > 1,
+            "the throughput objectives are multiples of one another; keep one of them",
+        ),
+        (bool(unbounded), f"a limit on {unbounded} is not linear in the plan; it knows {names} and n_<pool>"),
+        (bool(capped), f"an upper limit on {capped} would let a plan run below its capacity"),
+        (
+            not system.mix.steps.any(),
+            "no request has a decode step, so decode capacity has no bound to scale by",
+        ),
+        (
+            system.stealing and bool(np.isfinite(system.limits.ttft_p99_s)),
+            "a TTFT limit under work stealing depends on the flows in a nonlinear way",
+        ),
+        (
+            system.stealing and metered,
+            "under work stealing the energy bill of ownership or owned devices depends on the flows at capacity",
+        ),
+    )
+    return next((f"milp: {reason}" for applies, reason in reasons if applies), "")
+
+
+def _provisioning_data(
+    space: Regimes,
+    regime: int,
     objectives: Sequence[str],
     bounds: Mapping[str, tuple[float, float]],
 ) -> ProvisioningData | None:
-    """One regime's tables as coefficients; None where some pool has no option left."""
+    system = space.system(regime)
     per_request = {"requests_s": 1.0, "throughput_tok_s": system.output_tok, "input_tok_s": system.input_tok}
     limits = {RATE: (0.0, np.inf), COST: (-np.inf, np.inf), POWER: (-np.inf, np.inf)}
     for column, (low, high) in bounds.items():
@@ -132,15 +194,16 @@ def provisioning_data(
             limits[COST if column == "cost_usd_per_h" else POWER] = (low, high)
     pools = [
         _pool_options(t, ok, system, bounds.get(f"n_{name}", (-np.inf, np.inf)))
-        for t, ok, name in zip(system.tables, listed, names, strict=True)
+        for t, ok, name in zip(system.tables, space.listed(regime), space.pool_names, strict=True)
     ]
     if any(not len(p.row) for p in pools):
         return None
     axis = {**dict.fromkeys(RATE_COLUMNS, RATE), "cost_usd_per_h": COST, "power_w": POWER}
     return ProvisioningData(
+        regime=regime,
         pools=pools,
         stealing=system.stealing,
-        alone_allowed=alone_allowed,
+        alone_allowed=space.first_routing(regime),
         link_byte_s=np.where(np.isfinite(system.links.byte_s), system.links.byte_s, 1e18),
         link_usd_per_h=system.links.usd_per_h,
         link_power_w=system.links.power_w * system.site.pue,
@@ -149,12 +212,11 @@ def provisioning_data(
         class_share=system.mix.share,
         bounds=limits,
         objectives=[axis[o] for o in objectives],
+        column_units=np.array([per_request.get(o, 1.0) for o in objectives]),
     )
 
 
-def _pool_options(
-    t: PoolTable, listed: NDArray[np.bool_], system: System, counts: tuple[float, float]
-) -> PoolOptions:
+def _pool_options(t: PoolTable, listed: NDArray[np.bool_], system: System, counts: tuple[float, float]) -> PoolOptions:
     role = t.settings.role
     able = t.feasible & (t.settings.n >= counts[0]) & (t.settings.n <= counts[1])
     row = np.flatnonzero(able)
@@ -191,7 +253,9 @@ def least_rate(data: ProvisioningData) -> float:
     through_link = smallest(data.link_byte_s) / data.request_kv_byte
     if data.stealing:
         slowest_s = sum(
-            float(np.where(np.isfinite(s), s, 0.0).max()) for p in data.pools for s in (p.config_prefill_s, p.config_decode_s)
+            float(np.where(np.isfinite(s), s, 0.0).max())
+            for p in data.pools
+            for s in (p.config_prefill_s, p.config_decode_s)
         )
         capacity = smallest(*(p.instances for p in data.pools)) / slowest_s
         alone = smallest(*(p.alone_rate for p in data.pools))
@@ -204,6 +268,11 @@ def least_rate(data: ProvisioningData) -> float:
 def _best_rate(p: PoolOptions) -> float:
     """Most requests/s that any option could take part in, whatever the other pools do."""
     with np.errstate(divide="ignore"):
-        per_instance = 1.0 / np.minimum(p.config_prefill_s.min(axis=1), np.where(p.config_decode_s > 0, p.config_decode_s, np.inf).min(axis=1))
+        per_instance = 1.0 / np.minimum(
+            p.config_prefill_s.min(axis=1),
+            np.where(p.config_decode_s > 0, p.config_decode_s, np.inf).min(axis=1),
+        )
     stolen = p.instances * per_instance[p.config]
-    return float(np.max([p.prefill_rate.max(), p.decode_rate.max(), p.both_rate.max(), p.alone_rate.max(), stolen.max()]))
+    return float(
+        np.max([p.prefill_rate.max(), p.decode_rate.max(), p.both_rate.max(), p.alone_rate.max(), stolen.max()])
+    )

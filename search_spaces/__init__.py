@@ -1,1 +1,1 @@
-"""Search spaces: per paradigm, the study's own part and the axes, once; grid, suggestion and legality from them."""
+"""Search spaces: per paradigm the study's own part and the axes; grid, suggestion, legality from them."""

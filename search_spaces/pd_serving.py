@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 Values = NDArray[np.generic]
+Cell = TypeVar("Cell", bound=np.generic)
 
 SCREEN_ROWS = 16_384
 """Designs in a block: small enough to stay in cache, large enough to pay for the calls."""
@@ -80,7 +82,11 @@ def pool_options(offer: PoolOffer, *, stealing: bool) -> Settings:
                 rows += [(n, g, role, b, d) for b in prefill for d in decode]
     table = np.array(rows, dtype=np.int64).reshape(-1, 5)
     return Settings(
-        n=table[:, 0], g=table[:, 1], role=table[:, 2], prefill_batch=table[:, 3], max_decode_batch=table[:, 4]
+        n=table[:, 0],
+        g=table[:, 1],
+        role=table[:, 2],
+        prefill_batch=table[:, 3],
+        max_decode_batch=table[:, 4],
     )
 
 
@@ -129,7 +135,9 @@ def build_system(problem: ServingProblem, regime: Regime, settings: Sequence[Set
     )
 
 
-def is_legal(system: System, rows: Sequence[Ints], link: int | Ints, listed: Sequence[Bools], first_routing: bool) -> Bools:
+def is_legal(
+    system: System, rows: Sequence[Ints], link: int | Ints, listed: Sequence[Bools], first_routing: bool
+) -> Bools:
     """Whether designs are on offer; rows broadcast together.
 
     At least one pool is bought. A pool alone does both phases, whatever roles are listed, under the
@@ -140,7 +148,9 @@ def is_legal(system: System, rows: Sequence[Ints], link: int | Ints, listed: Seq
     active = [t.active[r] for t, r in zip(tables, rows, strict=True)]
     roles = [t.settings.role[r] for t, r in zip(tables, rows, strict=True)]
     count = sum(a.astype(np.int8) for a in active)
-    alone_ok, together_ok, prefills, decodes = True, True, False, False
+    shape = np.broadcast_shapes(*(a.shape for a in active))
+    alone_ok, together_ok = np.ones(shape, np.bool_), np.ones(shape, np.bool_)
+    prefills, decodes = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
     for a, role, ok, r in zip(active, roles, listed, rows, strict=True):
         alone_ok = alone_ok & (~a | (role == BOTH) | (role == ANY))
         together_ok = together_ok & (~a | ok[r])
@@ -157,23 +167,26 @@ class ServingSpace:
     def __init__(self, problem: ServingProblem) -> None:
         self.problem = problem
         self.regimes = tuple(
-            Regime(p, r) for p in problem.precisions for r in problem.routings
+            Regime(p, r)
+            for p in problem.precisions
+            for r in problem.routings
             if all(o.device.peak(p.compute) for o in problem.pools)
         )
         if not self.regimes:
             raise InputError("workload.compute_dtype: no value is computed by every pool's device; list one that is")
         self.options = {
-            r: tuple(pool_options(o, stealing=r == "work_stealing") for o in problem.pools)
-            for r in problem.routings
+            r: tuple(pool_options(o, stealing=r == "work_stealing") for o in problem.pools) for r in problem.routings
         }
-        sizes = [
-            [len(problem.links.byte_s), *(len(o) for o in self.options[r.routing])] for r in self.regimes
-        ]
+        sizes = [[len(problem.links.byte_s), *(len(o) for o in self.options[r.routing])] for r in self.regimes]
         self._sizes = sizes
         self._offsets = np.concatenate([[0], np.cumsum([float(np.prod(s, dtype=np.float64)) for s in sizes])])
         if self._offsets[-1] >= 2**62:
-            raise InputError(f"the space has {self._offsets[-1]:.3g} designs, more than can be numbered; shorten an axis")
-        self._starts = np.concatenate([[0], np.cumsum([int(np.prod(s, dtype=np.int64)) for s in sizes])]).astype(np.int64)
+            raise InputError(
+                f"the space has {self._offsets[-1]:.3g} designs, more than can be numbered; shorten an axis"
+            )
+        self._starts = np.concatenate([[0], np.cumsum([int(np.prod(s, dtype=np.int64)) for s in sizes])]).astype(
+            np.int64
+        )
         self._systems: dict[int, System] = {}
 
     # -- the grid ---------------------------------------------------------------------------------
@@ -182,6 +195,16 @@ class ServingSpace:
     def n_designs(self) -> int:
         """Size of the grid, legal or not."""
         return int(self._starts[-1])
+
+    @property
+    def n_regimes(self) -> int:
+        """Combinations of data types and routing."""
+        return len(self.regimes)
+
+    @property
+    def n_options(self) -> int:
+        """Settings of all pools together, under the routing that has most."""
+        return max(sum(len(o) for o in options) for options in self.options.values())
 
     @property
     def pool_names(self) -> tuple[str, ...]:
@@ -280,7 +303,11 @@ class ServingSpace:
         for r in np.unique(regime):
             at = regime == r
             result[at] = is_legal(
-                self.system(int(r)), list(rows[:, at]), link[at], self.listed(int(r)), self.first_routing(int(r))
+                self.system(int(r)),
+                list(rows[:, at]),
+                link[at],
+                self.listed(int(r)),
+                self.first_routing(int(r)),
             )
         return result
 
@@ -296,10 +323,10 @@ class ServingSpace:
             parts.append((at, self._columns(int(r), self.system(int(r)), rows[:, at], link[at])))
         return {"design_id": ids, **_merge(parts, len(index))}
 
-    def numbers(self, index: Ints) -> dict[str, Values]:
+    def numbers(self, index: Ints) -> dict[str, Floats]:
         """The numeric columns of these designs, without the words; what a search needs."""
         regime, link, rows = self.decode(index)
-        parts: list[tuple[Ints, dict[str, Values]]] = []
+        parts: list[tuple[Ints, dict[str, Floats]]] = []
         for r in np.unique(regime):
             at = np.flatnonzero(regime == r)
             e = evaluate(self.system(int(r)), rows[:, at], link[at])
@@ -309,7 +336,7 @@ class ServingSpace:
                 for p, name in enumerate(self.pool_names)
             }
             counts = {
-                f"n_{name}": table.settings.n[row]
+                f"n_{name}": table.settings.n[row].astype(np.float64)
                 for name, table, row in zip(self.pool_names, self.system(int(r)).tables, rows[:, at], strict=True)
             }
             parts.append((at, {**e.columns, **per_pool, **counts}))
@@ -322,7 +349,9 @@ class ServingSpace:
             **self._design_columns(self.regimes[regime], system, rows, link, e),
             **e.columns,
             "bottleneck": bottlenecks(system, rows, e, self.pool_names),
-            "infeasible_reason": infeasible_reasons(system, rows, e, self.pool_names, [c.name for c in self.problem.classes]),
+            "infeasible_reason": infeasible_reasons(
+                system, rows, e, self.pool_names, [c.name for c in self.problem.classes]
+            ),
         }
 
     def _design_columns(
@@ -354,7 +383,9 @@ class ServingSpace:
 
     # -- one design, on or off the axes -----------------------------------------------------------
 
-    def score_design(self, settings: Mapping[str, str], *, explain: bool) -> tuple[dict[str, Values], dict[str, object]]:
+    def score_design(
+        self, settings: Mapping[str, str], *, explain: bool
+    ) -> tuple[dict[str, Values], dict[str, object]]:
         """Scores one design given as key -> text; keys left out take the first value of their axis.
 
         Values outside the axes are allowed; a link between the study's raw bandwidths too.
@@ -416,8 +447,8 @@ class ServingSpace:
         return index[self.legal(index)] if len(index) else index
 
 
-def _merge(parts: Sequence[tuple[Ints, dict[str, Values]]], n: int) -> dict[str, Values]:
-    merged: dict[str, Values] = {}
+def _merge(parts: Sequence[tuple[Ints, dict[str, NDArray[Cell]]]], n: int) -> dict[str, NDArray[Cell]]:
+    merged: dict[str, NDArray[Cell]] = {}
     for at, columns in parts:
         for name, values in columns.items():
             merged.setdefault(name, np.empty(n, dtype=values.dtype))[at] = values
@@ -449,7 +480,8 @@ class DesignKeys:
         links, names, self.link = self._link(problem)
         for offer in problem.pools:
             if not offer.device.peak(precision.compute):
-                self.faults.append(f"--set compute_dtype={precision.compute}: {offer.device.name} computes in {', '.join(offer.device.peak_flop_s)}")
+                has = ", ".join(offer.device.peak_flop_s)
+                self.faults.append(f"--set compute_dtype={precision.compute}: {offer.device.name} computes in {has}")
         if not any(row[0] for row in rows) and not self.faults:
             self.faults.append("--set: every pool has 0 devices; give at least one n_<pool>")
         if self.faults:
@@ -486,10 +518,7 @@ class DesignKeys:
         if n % g:
             self.faults.append(f"--set n_{name}: got {n}, must be a multiple of instance_size_{name} = {g}")
         role = self._choice(f"role_{name}", offer.roles[0], ROLE_NAMES[:3])
-        if self.regime.routing == "work_stealing":
-            code = ANY
-        else:
-            code = ROLE_NAMES.index(role)
+        code = ANY if self.regime.routing == "work_stealing" else ROLE_NAMES.index(role)
         prefill = self._whole(f"prefill_batch_{name}", offer.prefill_batch[0], 1)
         decode = self._whole(f"max_decode_batch_{name}", max(offer.max_decode_batch), 1)
         return (n, g, code if n else BOTH, prefill, decode)
@@ -514,7 +543,10 @@ class DesignKeys:
             return problem.links, names, int(on_offer[0])
         latency = float(problem.links.latency_s[0])
         raw = LinkTable(
-            byte_s=np.array([gb_s * 1e9]), latency_s=np.array([latency]), usd_per_h=np.zeros(1), power_w=np.zeros(1)
+            byte_s=np.array([gb_s * 1e9]),
+            latency_s=np.array([latency]),
+            usd_per_h=np.zeros(1),
+            power_w=np.zeros(1),
         )
         return raw, (f"{gb_s:g} GB/s",), 0
 

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from dse.catalog import load_catalog, load_device_file, load_model_file
 from dse.errors import InputError, unknown_name
@@ -86,7 +94,11 @@ class ServingWorkload(Part):
         if requests is not None:
             total = sum(r.share for r in requests)
             if abs(total - 1.0) > SHARE_TOLERANCE:
-                raise ValueError(f"the shares sum to {total:.6g}, must sum to 1; scale each by {1 / total:.6g}" if total else "give at least one request class")
+                raise ValueError(
+                    f"the shares sum to {total:.6g}, must sum to 1; scale each by {1 / total:.6g}"
+                    if total
+                    else "give at least one request class"
+                )
             names = [r.name for r in requests if r.name]
             distinct(tuple(names)) if names else None
         return requests
@@ -104,7 +116,7 @@ class ServingWorkload(Part):
     @model_validator(mode="after")
     def _one_source(self) -> ServingWorkload:
         if (self.requests is None) == (self.trace is None):
-            raise ValueError("give either [[workload.requests]] or trace = \"file.csv\"")
+            raise ValueError('give either [[workload.requests]] or trace = "file.csv"')
         return self
 
 
@@ -113,7 +125,8 @@ def _step_tag(value: object) -> str:
 
 
 Step = Annotated[
-    Annotated[Whole, Tag("as_number")] | Annotated[Literal["node", "rack"], Tag("as_name")], Discriminator(_step_tag)
+    Annotated[Whole, Tag("as_number")] | Annotated[Literal["node", "rack"], Tag("as_name")],
+    Discriminator(_step_tag),
 ]
 
 
@@ -262,7 +275,9 @@ class ServingStudy(Envelope):
                 why = "owned devices have upkeep" if pool.owned else 'cost_basis is "ownership"'
                 faults.append(f"pool[{i}]: {device.name} has no capex_usd, needed because {why}")
             if self.site.cost_basis == "rental" and device.rental_usd_per_h is None:
-                faults.append(f'pool[{i}]: {device.name} has no rental_usd_per_h; add it or set site.cost_basis = "ownership"')
+                faults.append(
+                    f'pool[{i}]: {device.name} has no rental_usd_per_h; add it or set site.cost_basis = "ownership"'
+                )
         return faults
 
 
@@ -344,9 +359,7 @@ def resolve(study: ServingStudy, folder: Path) -> ServingProblem:
             for c in work.compute_dtype
         ),
         routings=work.routing,
-        limits=ServingLimits(
-            ttft_p99_s=work.slo.ttft_p99_s or np.inf, tpot_s=work.slo.tpot_s or np.inf
-        ),
+        limits=ServingLimits(ttft_p99_s=work.slo.ttft_p99_s or np.inf, tpot_s=work.slo.tpot_s or np.inf),
         demand_requests_s=study.demand.requests_s if study.demand else None,
         pools=tuple(_offer(p, folder) for p in study.pool),
         links=links,
@@ -382,7 +395,10 @@ def _classes(work: ServingWorkload, folder: Path) -> tuple[RequestClass, ...]:
         return request_classes(read_trace(folder / work.trace))
     return tuple(
         RequestClass(
-            name=r.name or f"class{i}", share=r.share, input_tokens=r.input_tokens, output_tokens=r.output_tokens
+            name=r.name or f"class{i}",
+            share=r.share,
+            input_tokens=r.input_tokens,
+            output_tokens=r.output_tokens,
         )
         for i, r in enumerate(work.requests or ())
     )
@@ -419,9 +435,7 @@ def _links(link: Link | None, site: Site) -> tuple[LinkTable, tuple[str, ...]]:
     return tier_links([(t, n) for t in link.tier or () for n in link.count], link.latency_s, site)
 
 
-def tier_links(
-    choices: list[tuple[str, int]], latency_s: float, site: Site
-) -> tuple[LinkTable, tuple[str, ...]]:
+def tier_links(choices: list[tuple[str, int]], latency_s: float, site: Site) -> tuple[LinkTable, tuple[str, ...]]:
     """Catalogue tiers side by side, ascending in bandwidth.
 
     A link is bought (amortised price and upkeep) under either basis; its energy is billed under

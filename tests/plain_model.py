@@ -1,4 +1,4 @@
-"""MODEL.md sections 3, 4, 6 (pd_serving) and 7 once more, in scalar Python: what the program is checked against.
+"""MODEL.md sections 3, 4, 6 (pd_serving) and 7 once more, in scalar Python: what the program is held to.
 
 Written from the page, not from the program: loops and `math` only, no formula of `dse.model` is called.
 A device is the table of a device file, a model is its shape. `plain_score` gives the columns of one design.
@@ -30,7 +30,7 @@ Flows = list[list[list[float]]]
 
 @dataclass(frozen=True)
 class Shape:
-    """A model in the numbers of section 3; `total` may be replaced where only its consequences are checked."""
+    """A model in the numbers of section 3; a test may replace `total` to check only what follows from it."""
 
     layers: int
     hidden: int
@@ -219,7 +219,10 @@ def share_of_device(case: Case, pool: Pool) -> float:
 def prefill_pass(case: Case, pool: Pool, n: float) -> Pass:
     s, d, g, b = case.shape, pool.device, pool.g, pool.prefill_batch
     e = d["efficiency"]["prefill"]
-    peak, bandwidth = peak_of(d, case.compute_dtype) * e["compute"], d["memory_bandwidth_byte_s"] * e["memory"]
+    peak, bandwidth = (
+        peak_of(d, case.compute_dtype) * e["compute"],
+        d["memory_bandwidth_byte_s"] * e["memory"],
+    )
     flop = b * forward_flop(s, n, case.hit)
     moved = s.total * BYTES[case.weight_dtype] + b * kv_of(s, n, case.kv_dtype) * share_of_device(case, pool) * g
     message = b * n * (1 - case.hit) * s.hidden * ACT_BYTE
@@ -237,7 +240,10 @@ def prefill_pass(case: Case, pool: Pool, n: float) -> Pass:
 def decode_pass(case: Case, pool: Pool, n_in: float, n_out: float, b: float) -> Pass:
     s, d, g = case.shape, pool.device, pool.g
     e = d["efficiency"]["decode"]
-    peak, bandwidth = peak_of(d, case.compute_dtype) * e["compute"], d["memory_bandwidth_byte_s"] * e["memory"]
+    peak, bandwidth = (
+        peak_of(d, case.compute_dtype) * e["compute"],
+        d["memory_bandwidth_byte_s"] * e["memory"],
+    )
     c = n_in + n_out / 2
     tau = s.layers * e["fixed_layer_s"]
     flop = b * decode_token_flop(s, c)
@@ -320,9 +326,7 @@ def both_on_one(case: Case, pool: Pool) -> tuple[float, Decode]:
     whose own term is at least that, since b/t(b) only grows.
     """
     pre = prefill_seconds(case, pool, keeps_output=True)
-    caps = [
-        min(memory_batch(case, pool, n_in + n_out), pool.max_decode_batch) for _, n_in, n_out in case.classes
-    ]
+    caps = [min(memory_batch(case, pool, n_in + n_out), pool.max_decode_batch) for _, n_in, n_out in case.classes]
     times = [
         [decode_pass(case, pool, n_in, n_out, b).occupancy for b in range(1, cap + 1)]
         for (_, n_in, n_out), cap in zip(case.classes, caps, strict=True)
@@ -509,14 +513,17 @@ def stealing_rate(case: Case, pools: Sequence[Pool]) -> float:
     for c, (q, _, _) in enumerate(case.classes):
         equal.append([1.0 if key[2] == c else 0.0 for key in keys] + [-q])
     found = linprog(
-        [0.0] * len(keys) + [-1.0], A_ub=rows, b_ub=bounds, A_eq=equal, b_eq=[0.0] * len(equal), method="highs-ds",
+        [0.0] * len(keys) + [-1.0],
+        A_ub=rows,
+        b_ub=bounds,
+        A_eq=equal,
+        b_eq=[0.0] * len(equal),
+        method="highs-ds",
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
     # the rate that these flows truly allow: a bound from below, free of the solver's tolerance
     through = [max(float(x), 0.0) for x in found.x[:-1]]
-    total = [
-        sum(x for x, key in zip(through, keys, strict=True) if key[2] == c) for c in range(len(case.classes))
-    ]
+    total = [sum(x for x, key in zip(through, keys, strict=True) if key[2] == c) for c in range(len(case.classes))]
     flow = [case.classes[key[2]][0] * x / total[key[2]] for x, key in zip(through, keys, strict=True)]
     rate = INF
     for i, p in enumerate(active):
@@ -559,9 +566,7 @@ def plain_score(case: Case, pools: Sequence[Pool]) -> dict[str, Any]:
             n_pairs += active[i] and active[j] and (crossing or (case.stealing and not single))
     aggregate = sum(a[0] for a in alone) * out_tok
     best = max(a[0] for a in alone) * out_tok
-    power = case.pue * (
-        sum(p.n * (p.device["full_w"] + p.device["host_w"]) for p in pools) + n_pairs * case.link_w
-    )
+    power = case.pue * (sum(p.n * (p.device["full_w"] + p.device["host_w"]) for p in pools) + n_pairs * case.link_w)
     row: dict[str, Any] = {
         "requests_s": rate,
         "throughput_tok_s": tok,
@@ -599,8 +604,12 @@ def single_best(case: Case, pools: Sequence[Pool], out_tok: float) -> tuple[floa
     return per_usd, per_w
 
 
-def _split(
-    case: Case, pools: Sequence[Pool], role: Sequence[str], alone: Sequence[tuple[float, Decode]], kv: Sequence[float]
+def _split(  # noqa: PLR0912 - the cases of the page, one after the other
+    case: Case,
+    pools: Sequence[Pool],
+    role: Sequence[str],
+    alone: Sequence[tuple[float, Decode]],
+    kv: Sequence[float],
 ) -> tuple[float, Flows, bool]:
     """Capacity, flows z[p][p'][c] per request of the mix, and whether some pool cannot do its part."""
     k, q = len(pools), [c[0] for c in case.classes]
@@ -653,7 +662,7 @@ def _split(
     return rate, flows, faulty
 
 
-def _columns(
+def _columns(  # noqa: PLR0912 - the columns of the page, one after the other
     case: Case, pools: Sequence[Pool], role: Sequence[str], alone: Sequence[tuple[float, Decode]],
     rate: float, z: Flows, kv: Sequence[float], n_pairs: int, tok: float, q: Sequence[float],
 ) -> dict[str, Any]:  # fmt: skip
@@ -674,9 +683,17 @@ def _columns(
         stays = [z[i][i][c] for c in range(n_c)]
         pre = [prefill_pass(case, p, n_in) for _, n_in, _ in case.classes]
         dec = alone[i][1] if role[i] == "both" else decode_alone(case, p)
-        sums = {"total": 0.0, "compute": 0.0, "memory": 0.0, "comm": 0.0, "fixed": 0.0, "flop": 0.0, "moved": 0.0}
+        sums = {
+            "total": 0.0,
+            "compute": 0.0,
+            "memory": 0.0,
+            "comm": 0.0,
+            "fixed": 0.0,
+            "flop": 0.0,
+            "moved": 0.0,
+        }
 
-        def add(weight: float, t: Pass, sums: dict[str, float] = sums, p: Pool = p) -> None:
+        def add(weight: float, t: Pass, sums: dict[str, float] = sums) -> None:
             if weight > 0:
                 sums["total"] += weight * t.occupancy
                 sums["compute"] += weight * t.compute
@@ -707,9 +724,7 @@ def _columns(
         decoded = sum(w[c] for c in range(n_c) if steps_of(case.classes[c][2]) > 0)
         decode_batch = 0.0
         if decoded > 0:
-            decode_batch = (
-                sum(w[c] * dec.batch[c] for c in range(n_c) if steps_of(case.classes[c][2]) > 0) / decoded
-            )
+            decode_batch = sum(w[c] * dec.batch[c] for c in range(n_c) if steps_of(case.classes[c][2]) > 0) / decoded
         per_pool.append(
             {
                 "busy": busy,
@@ -721,9 +736,7 @@ def _columns(
                 "g_flop_s": rate * sums["flop"],
                 "flop": sums["flop"],
                 "memory_binds": float(binding == "memory"),
-                "starved": float(
-                    p.device["arrangement"] == "pipeline" and dec.batch != [] and min(dec.batch) < p.g
-                ),
+                "starved": float(p.device["arrangement"] == "pipeline" and dec.batch != [] and min(dec.batch) < p.g),
             }
         )
         cost += pool_cost(case, p, busy)

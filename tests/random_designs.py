@@ -167,7 +167,9 @@ def _limits(rng: random.Random, case: plain.Case, pools: Sequence[plain.Pool]) -
         case = replace(case, tpot_limit=slowest * rng.uniform(0.95, 4))
     if rng.random() < 0.4 and not (case.stealing and len(pools) > 1):
         slowest = max(
-            plain.prefill_pass(case, p, i).latency + plain.transfer_s(case, i) for p in pools for _, i, _ in case.classes
+            plain.prefill_pass(case, p, i).latency + plain.transfer_s(case, i)
+            for p in pools
+            for _, i, _ in case.classes
         )
         case = replace(case, ttft_limit=slowest * rng.uniform(0.95, 4))
     if rng.random() < 0.4:
@@ -178,7 +180,12 @@ def _limits(rng: random.Random, case: plain.Case, pools: Sequence[plain.Pool]) -
 
 
 def _study(
-    seed: int, model: str, case: plain.Case, pools: Sequence[plain.Pool], names: Sequence[str], link: dict[str, Any]
+    seed: int,
+    model: str,
+    case: plain.Case,
+    pools: Sequence[plain.Pool],
+    names: Sequence[str],
+    link: dict[str, Any],
 ) -> dict[str, Any]:
     slo = {}
     if case.ttft_limit < plain.INF:

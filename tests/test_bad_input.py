@@ -46,13 +46,22 @@ TWO_SHARES = [
 ]
 
 SPOILED: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "typo'd device": (_with("pool.0.device", "a100-40b-sxm"), ["pool[0].device", "did you mean", "a100-40gb-sxm"]),
+    "typo'd device": (
+        _with("pool.0.device", "a100-40b-sxm"),
+        ["pool[0].device", "did you mean", "a100-40gb-sxm"],
+    ),
     "typo'd model": (_with("workload.model", "lama-2-7b"), ["workload.model", "llama-2-7b"]),
     "typo'd key": (_with("pool.0.instance_sizes", [1]), ["pool[0]", "did you mean instance_size"]),
     "typo'd paradigm": (_with("paradigm", "pd_servin"), ["paradigm", "pd_serving"]),
-    "negative count": (_with("pool.0.count", {"min": -4, "max": 8}), ["count", "-4", "greater than or equal to 0"]),
+    "negative count": (
+        _with("pool.0.count", {"min": -4, "max": 8}),
+        ["count", "-4", "greater than or equal to 0"],
+    ),
     "min above max": (_with("pool.0.count", {"min": 9, "max": 8}), ["count", "min 9 is above max 8"]),
-    "shares sum to 1.2": (_with("workload.requests", TWO_SHARES), ["workload.requests", "sum to 1.2", "0.83"]),
+    "shares sum to 1.2": (
+        _with("workload.requests", TWO_SHARES),
+        ["workload.requests", "sum to 1.2", "0.83"],
+    ),
     "no requests": (_with("workload", {"model": "llama-2-7b"}), ["workload", "requests", "trace"]),
     "empty space": (_with("pool.0.count", [0]), ["pool[0]", "no positive value"]),
     "empty axis": (_with("pool.0.instance_size", []), ["instance_size", "at least one value"]),
@@ -60,8 +69,14 @@ SPOILED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "infinite bandwidth": (_with("link.bandwidth_gb_s", [math.inf]), ["bandwidth_gb_s", "finite"]),
     "wrong type": (_with("pool.0.count", "many"), ["pool[0].count", "'many'"]),
     "text for a number": (_with("demand.requests_s", "40"), ["demand.requests_s", "'40'", "number"]),
-    "no count fits an instance": (_with("pool.1.instance_size", [5]), ["pool[1]", "multiple of any instance size"]),
-    "limit min above max": (_with("limits.power_w", {"min": 5.0, "max": 1.0}), ["power_w", "min 5.0 is above max 1.0"]),
+    "no count fits an instance": (
+        _with("pool.1.instance_size", [5]),
+        ["pool[1]", "multiple of any instance size"],
+    ),
+    "limit min above max": (
+        _with("limits.power_w", {"min": 5.0, "max": 1.0}),
+        ["power_w", "min 5.0 is above max 1.0"],
+    ),
     "limit on nothing": (_with("limits.power_kw", 5.0), ["limits", "power_w"]),
     "limit without a side": (_with("limits.gpu_wse_ratio", 5.0), ["gpu_wse_ratio", "min"]),
     "limit on an unknown pool": (_with("limits.n_gpus", 5.0), ["n_gpus", "did you mean gpu"]),
@@ -71,11 +86,17 @@ SPOILED: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "two pools, no link": (_without("link"), ["link", "missing"]),
     "unknown tier": (_with("link", {"tier": "eth40"}), ["eth40", "eth400"]),
-    "tier and bandwidth": (_with("link", {"tier": "eth400", "bandwidth_gb_s": 3.0}), ["either bandwidth_gb_s or tier"]),
+    "tier and bandwidth": (
+        _with("link", {"tier": "eth400", "bandwidth_gb_s": 3.0}),
+        ["either bandwidth_gb_s or tier"],
+    ),
     "pools of one name": (_with("pool.1.name", "gpu"), ["pool[1]", "its own name"]),
     "unknown profile": (_with("pool.0.profile", "serving-stak"), ["profile", "serving-stack"]),
     "objective under the wrong head": (_with("objectives.maximise", ["power_w"]), ["power_w", "minimise"]),
-    "dtype the device lacks": (_with("workload.compute_dtype", ["int8"]), ["pool[1]", "wse-3", "int8", "bf16"]),
+    "dtype the device lacks": (
+        _with("workload.compute_dtype", ["int8"]),
+        ["pool[1]", "wse-3", "int8", "bf16"],
+    ),
     "role of no kind": (_with("pool.0.roles", ["prefil"]), ["roles", "prefil"]),
     "value listed twice": (_with("pool.0.instance_size", [1, 1]), ["instance_size", "listed twice"]),
     "no pool": (_with("pool", []), ["pool", "at least 1 item"]),
@@ -170,7 +191,14 @@ def test_all_faults_at_once(
     assert invoke(monkeypatch, "check", str(path)) == 2
     faults = capsys.readouterr().err.splitlines()
     assert len(faults) == 6
-    for part in ("pool[0].device", "pool[1].count", "workload.model", "workload.requests", "site.pue", "surprise"):
+    for part in (
+        "pool[0].device",
+        "pool[1].count",
+        "workload.model",
+        "workload.requests",
+        "site.pue",
+        "surprise",
+    ):
         assert sum(part in f for f in faults) == 1
 
 

@@ -19,7 +19,8 @@ from dse.resolve import Study
 THREE = small_study(
     pool=[
         {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 8, "step": 2}, "instance_size": [1, 2]},
-        {"device": "h100-80gb-sxm", "name": "h100", "count": [0, 1, 3], "prefill_batch": [1, 4], "max_decode_batch": [32, 64]},
+        {"device": "h100-80gb-sxm", "name": "h100", "count": [0, 1, 3],
+         "prefill_batch": [1, 4], "max_decode_batch": [32, 64]},
         {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 2}, "roles": ["decode"]},
     ],
     workload={
@@ -64,7 +65,11 @@ def test_blocks_cover_the_grid_once_and_no_design_appears_twice(name: str) -> No
     assert space.n_units() == len(list(space.units()))
     assert (legal == space.legal(np.arange(space.n_designs))).all()
     columns = space.score(np.flatnonzero(legal))
-    keys = [k for k in columns if k.startswith(("n_", "instance_", "role_", "prefill_b", "max_d", "link_gb", "routing", "weight"))]
+    keys = [
+        k
+        for k in columns
+        if k.startswith(("n_", "instance_", "role_", "prefill_b", "max_d", "link_gb", "routing", "weight"))
+    ]
     designs = set(zip(*(columns[k].tolist() for k in keys), strict=True))
     assert len(designs) == int(legal.sum())
 
@@ -93,15 +98,8 @@ def test_formulation_docstring_names_every_constraint(name: str) -> None:
     space: Any = study.space
     documented = set(re.findall(r"\w+", formulation.__doc__ or ""))
     of_products = ("_at_most_pick", "_at_most_share", "_at_least")
-    for regime in range(len(space.regimes)):
-        data = formulation.provisioning_data(
-            space.system(regime),
-            space.pool_names,
-            space.listed(regime),
-            alone_allowed=space.first_routing(regime),
-            objectives=study.envelope.objectives.names,
-            bounds={"cost_usd_per_h": (-np.inf, 100.0), "requests_s": (1.0, np.inf)},
-        )
+    bounds = {"cost_usd_per_h": (-np.inf, 100.0), "requests_s": (1.0, np.inf)}
+    for data in formulation.programs(space, study.envelope.objectives.names, bounds):
         model = formulation.build_model(data)
         for constraint in model.component_objects(pyo.Constraint):
             base = constraint.name
@@ -118,8 +116,7 @@ def test_building_a_model_loads_no_solver() -> None:
         "from test_contracts import THREE\n"
         "from dse.resolve import Study\n"
         "s = Study.from_dict(THREE); f = s.paradigm.formulation()\n"
-        "d = f.provisioning_data(s.space.system(0), s.space.pool_names, s.space.listed(0), alone_allowed=True,"
-        " objectives=['power_w'], bounds={})\n"
+        "d = f.programs(s.space, ['power_w'], {})[0]\n"
         "f.build_model(d)\n"
         "assert 'highspy' not in sys.modules"
     )
@@ -127,5 +124,9 @@ def test_building_a_model_loads_no_solver() -> None:
 
 
 def test_importing_dse_is_fast_because_heavy_libraries_wait() -> None:
-    code = "import dse, dse.cli.app, sys; heavy = {'ray', 'pyomo', 'optuna', 'altair', 'pandas'} & set(sys.modules); assert not heavy, heavy"
+    code = (
+        "import dse, dse.cli.app, sys\n"
+        "heavy = {'ray', 'pyomo', 'optuna', 'altair', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,9 +10,8 @@ import pytest
 from conftest import small_study
 from numpy.typing import NDArray
 
-from dse import enumerate as exhaustive
+from dse import exhaustive, search
 from dse import frontier as milp
-from dse import search
 from dse.errors import MethodError
 from dse.pareto import minimised
 from dse.progress import Stop, silent
@@ -127,7 +126,14 @@ def test_quickstart_agrees() -> None:
 
 REFUSED = {
     "ttft": (
-        {"workload": {"model": "llama-2-7b", "requests": TWO_CLASSES, "routing": "work_stealing", "slo": {"ttft_p99_s": 2}}},
+        {
+            "workload": {
+                "model": "llama-2-7b",
+                "requests": TWO_CLASSES,
+                "routing": "work_stealing",
+                "slo": {"ttft_p99_s": 2},
+            }
+        },
         "TTFT limit under work stealing",
     ),
     "energy": (
@@ -141,7 +147,12 @@ REFUSED = {
     "limit": ({"limits": {"tpot_s": 0.1}}, "not linear"),
     "ceiling": ({"limits": {"requests_s": {"max": 10}}}, "below its capacity"),
     "prefill only": (
-        {"workload": {"model": "llama-2-7b", "requests": [{"share": 1.0, "input_tokens": 512, "output_tokens": 1}]}},
+        {
+            "workload": {
+                "model": "llama-2-7b",
+                "requests": [{"share": 1.0, "input_tokens": 512, "output_tokens": 1}],
+            }
+        },
         "no request has a decode step",
     ),
 }
@@ -168,6 +179,10 @@ def test_optuna_with_a_seed_repeats_itself() -> None:
     )
     assert first.index.tolist() == second.index.tolist()
     other = search.explore(
-        Study.from_dict(raw | {"search": {"trials": 96, "seed": 8}}), workers=1, address="local", report=silent, stop=Stop()
+        Study.from_dict(raw | {"search": {"trials": 96, "seed": 8}}),
+        workers=1,
+        address="local",
+        report=silent,
+        stop=Stop(),
     )
     assert first.index.tolist() != other.index.tolist()

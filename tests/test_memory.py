@@ -36,7 +36,5 @@ def test_weights_that_do_not_fit_leave_no_batch() -> None:
 
 def test_arrays_equal_scalars() -> None:
     g = [1, 2, 4, 8]
-    assert largest_batch(36e9, 26e9, g, 1e9, 0.5).tolist() == [
-        float(largest_batch(36e9, 26e9, x, 1e9, 0.5)) for x in g
-    ]
+    assert largest_batch(36e9, 26e9, g, 1e9, 0.5).tolist() == [float(largest_batch(36e9, 26e9, x, 1e9, 0.5)) for x in g]
     assert resident_byte(26e9, g, 3, 1e9, 0.5).tolist() == [float(resident_byte(26e9, x, 3, 1e9, 0.5)) for x in g]

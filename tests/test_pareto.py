@@ -40,12 +40,18 @@ def test_ties_stay_and_nan_never_does() -> None:
 
 
 def test_rounding_noise_is_a_tie() -> None:
-    noisy = minimised({"throughput_tok_s": np.array([0.1 + 0.2, 0.3]), "power_w": np.array([2.0, 1.0])}, ["throughput_tok_s", "power_w"])
+    noisy = minimised(
+        {"throughput_tok_s": np.array([0.1 + 0.2, 0.3]), "power_w": np.array([2.0, 1.0])},
+        ["throughput_tok_s", "power_w"],
+    )
     assert nondominated(noisy).tolist() == [False, True]
 
 
 def test_senses_come_from_the_schema() -> None:
-    matrix = minimised({"throughput_tok_s": np.array([5.0]), "cost_usd_per_h": np.array([2.0])}, ["throughput_tok_s", "cost_usd_per_h"])
+    matrix = minimised(
+        {"throughput_tok_s": np.array([5.0]), "cost_usd_per_h": np.array([2.0])},
+        ["throughput_tok_s", "cost_usd_per_h"],
+    )
     assert matrix.tolist() == [[-5.0, 2.0]]
 
 

@@ -97,7 +97,9 @@ def test_pipeline_hops_stay_on_scale_up() -> None:
 
 def test_pipeline_of_one_is_tensor_of_one() -> None:
     assert float(prefill(WAFER).latency_s) == float(prefill(WAFER).occupancy_s) == float(prefill(TENSOR).latency_s)
-    assert float(decode(WAFER, batch=7).occupancy_s) == pytest.approx(float(decode(TENSOR, batch=7).occupancy_s), rel=1e-12)
+    assert float(decode(WAFER, batch=7).occupancy_s) == pytest.approx(
+        float(decode(TENSOR, batch=7).occupancy_s), rel=1e-12
+    )
 
 
 def test_decode_of_one_is_memory_bound() -> None:
@@ -121,7 +123,14 @@ def test_kv_heads_limit_the_share() -> None:
     """16 devices, 8 KV heads: each holds an eighth, so twice the cache is read."""
     a = arithmetic(load_catalog().model("llama-3.1-8b"))
     t = decode_time(
-        TENSOR, a, g=16, batch=10, context_tokens=1000, weight_dtype_byte=2.0, kv_dtype_byte=1.0, compute_dtype="fp8"
+        TENSOR,
+        a,
+        g=16,
+        batch=10,
+        context_tokens=1000,
+        weight_dtype_byte=2.0,
+        kv_dtype_byte=1.0,
+        compute_dtype="fp8",
     )
     assert float(t.moved_byte) == pytest.approx(2 * a.total_parameters + 10 * 1000 * 2 * 32 * 8 * 128 * 2, rel=1e-12)
     assert float(t.compute_s) == pytest.approx(float(t.flop) / (16 * 2e15 * 0.4), rel=1e-12)
@@ -138,7 +147,7 @@ def test_pipeline_decode(b: int) -> None:
 
 
 def test_half_filled_pipeline_reads_what_its_groups_read() -> None:
-    """Two sequences on four wafers: each reads all weights once, two wafers idle. Q/t is eq. (3)'s traffic."""
+    """Two sequences on four wafers: each reads all weights once, two wafers idle; Q of eq. (3) is that."""
     t = decode(WAFER, g=4, batch=2)
     assert float(t.moved_byte) == pytest.approx(2 * (2 * TOTAL + 1000 * KV), rel=1e-12)
 
@@ -147,20 +156,33 @@ def test_experts_of_one_group() -> None:
     a = arithmetic(load_catalog().model("mixtral-8x7b"))
     routed = 32 * 8 * 3 * 4096 * 14336
     t = decode_time(
-        WAFER, a, g=4, batch=8, context_tokens=100, weight_dtype_byte=2.0, kv_dtype_byte=2.0, compute_dtype="bf16"
+        WAFER,
+        a,
+        g=4,
+        batch=8,
+        context_tokens=100,
+        weight_dtype_byte=2.0,
+        kv_dtype_byte=2.0,
+        compute_dtype="bf16",
     )
     read = 2 * (a.total_parameters - routed * (1 - 2 / 8) ** 2) + 2 * 100 * 2 * 32 * 8 * 128 * 2
     assert float(t.memory_s) == pytest.approx(read / (2e12 * 0.75), rel=1e-12)
 
 
-def test_table_8_of_the_wafer() -> None:
+def test_section_8_wafer_decode() -> None:
     """WSE-2, batch 1: 0.37 ms (8B) to 1.2 ms (72B) a token."""
     wse = load_catalog().device("wse-2")
     for name, ms in (("llama-3.1-8b", 0.37), ("qwen2.5-72b", 1.2)):
         t = decode_time(
-            wse, arithmetic(load_catalog().model(name)), g=1, batch=1, context_tokens=1, weight_dtype_byte=2.0,
-            kv_dtype_byte=2.0, compute_dtype="bf16",
-        )  # fmt: skip
+            wse,
+            arithmetic(load_catalog().model(name)),
+            g=1,
+            batch=1,
+            context_tokens=1,
+            weight_dtype_byte=2.0,
+            kv_dtype_byte=2.0,
+            compute_dtype="bf16",
+        )
         assert float(t.occupancy_s) * 1e3 == pytest.approx(ms, rel=0.05)
 
 

@@ -103,8 +103,6 @@ def test_the_plain_scan_of_batches_is_the_brute_force_one() -> None:
         best = 0.0
         for batch in product(range(1, 10), repeat=3):
             t = [plain.decode_pass(case, pool, i, o, b).occupancy for (_, i, o), b in zip(classes, batch, strict=True)]
-            work = occupied + sum(
-                q * (o - 1) * x / b for (q, _, o), b, x in zip(classes, batch, t, strict=True)
-            )
+            work = occupied + sum(q * (o - 1) * x / b for (q, _, o), b, x in zip(classes, batch, t, strict=True))
             best = max(best, min(1 / work, min(1 - x / case.tpot_limit for x in t) / occupied))
         assert plain.both_on_one(case, pool)[0] == pytest.approx(best, rel=1e-12)

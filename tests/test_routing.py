@@ -58,7 +58,12 @@ def test_split_arrays_equal_scalars() -> None:
 def test_stealing_by_hand() -> None:
     """A prefills in 1 s and decodes in 4, B the other way round: together 1/s, alone 0.2 each."""
     r, z = stealing_flows_lp(
-        np.array([1.0, 1.0]), np.array([[1.0], [4.0]]), np.array([[4.0], [1.0]]), np.array([1.0]), np.array([1e9]), 1e12
+        np.array([1.0, 1.0]),
+        np.array([[1.0], [4.0]]),
+        np.array([[4.0], [1.0]]),
+        np.array([1.0]),
+        np.array([1e9]),
+        1e12,
     )
     assert r == pytest.approx(1.0, rel=1e-9)
     assert z[0, 1, 0] == pytest.approx(1.0, rel=1e-9)
@@ -66,7 +71,12 @@ def test_stealing_by_hand() -> None:
 
 def test_stealing_over_a_dead_link_is_the_sum_of_the_pools() -> None:
     r, _ = stealing_flows_lp(
-        np.array([2.0, 1.0]), np.array([[1.0], [4.0]]), np.array([[4.0], [1.0]]), np.array([1.0]), np.array([1e9]), 1e-3
+        np.array([2.0, 1.0]),
+        np.array([[1.0], [4.0]]),
+        np.array([[4.0], [1.0]]),
+        np.array([1.0]),
+        np.array([1e9]),
+        1e-3,
     )
     assert r == pytest.approx(2 / 5 + 1 / 5, rel=1e-9)
 
@@ -74,7 +84,12 @@ def test_stealing_over_a_dead_link_is_the_sum_of_the_pools() -> None:
 def test_stealing_by_hand_through_a_thin_link() -> None:
     """0.1 request/s may cross; the rest stays: A and B keep 0.9 and 0.9 s of each second at 5 s a request."""
     r, _ = stealing_flows_lp(
-        np.array([1.0, 1.0]), np.array([[1.0], [4.0]]), np.array([[4.0], [1.0]]), np.array([1.0]), np.array([1e9]), 1e8
+        np.array([1.0, 1.0]),
+        np.array([[1.0], [4.0]]),
+        np.array([[4.0], [1.0]]),
+        np.array([1.0]),
+        np.array([1e9]),
+        1e8,
     )
     assert r == pytest.approx(0.1 + 0.9 / 5 + 0.9 / 5, rel=1e-9)
 
@@ -88,7 +103,12 @@ def test_stealing_without_a_home_for_a_class() -> None:
 
 
 def rate_by_another_programme(
-    n: list[float], pre: list[list[float]], dec: list[list[float]], q: list[float], kv: list[float], link: float
+    n: list[float],
+    pre: list[list[float]],
+    dec: list[list[float]],
+    q: list[float],
+    kv: list[float],
+    link: float,
 ) -> float:
     """Rates y[p, p', c] instead of shares; the objective is the total rate."""
     k, m = len(n), len(q)
@@ -102,8 +122,15 @@ def rate_by_another_programme(
                 rows.append([kv[c] * ((i, j) == (p, o)) / link for i, j, c in keys] + [0.0])
                 bound.append(1.0)
     equal = [[float(key[2] == c) for key in keys] + [-q[c]] for c in range(m)]
-    found = linprog([0.0] * len(keys) + [-1.0], A_ub=rows, b_ub=bound, A_eq=equal, b_eq=[0.0] * m, method="highs-ds",
-                    options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10})  # fmt: skip
+    found = linprog(
+        [0.0] * len(keys) + [-1.0],
+        A_ub=rows,
+        b_ub=bound,
+        A_eq=equal,
+        b_eq=[0.0] * m,
+        method="highs-ds",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
     return float(found.x[-1])
 
 
@@ -142,7 +169,9 @@ def test_stealing_is_optimal_to_1e_9() -> None:
     pre = [[0.028414186509024844], [0.010266463596172979], [0.28849052896354277]]
     dec = [[0.00024700193097746515], [1.1532626117016214e-05], [0.0004195977978787871]]
     want = rate_by_another_programme(n, pre, dec, [1.0], [167772160.0], 0.5e9)
-    got, _ = stealing_flows_lp(np.array(n), np.array(pre), np.array(dec), np.array([1.0]), np.array([167772160.0]), 0.5e9)
+    got, _ = stealing_flows_lp(
+        np.array(n), np.array(pre), np.array(dec), np.array([1.0]), np.array([167772160.0]), 0.5e9
+    )
     assert got == pytest.approx(want, rel=1e-9)
 
 

@@ -60,9 +60,13 @@ def test_total_is_the_page_formula(name: str) -> None:
 def test_every_coefficient_is_the_page_formula(name: str) -> None:
     a, p = of(name), plain.shape_of(load_catalog().model(name))
     got = (
-        a.linear_parameters, a.head_parameters, a.routed_parameters, a.prefill_score_flop, a.decode_score_flop,
+        a.linear_parameters,
+        a.head_parameters,
+        a.routed_parameters,
+        a.prefill_score_flop,
+        a.decode_score_flop,
         a.kv_entries,
-    )  # fmt: skip
+    )
     assert got == (p.linear, p.head, p.routed, p.prefill_score, p.decode_score, p.kv_numbers)
 
 
@@ -80,9 +84,7 @@ def test_llama_2_7b_by_hand() -> None:
 
 def test_deepseek_layer_by_hand() -> None:
     a = of("deepseek-v3")
-    attention = (
-        7168 * 1536 + 1536 * 128 * (128 + 64) + 7168 * (512 + 64) + 512 * 128 * (128 + 128) + 128 * 128 * 7168
-    )
+    attention = 7168 * 1536 + 1536 * 128 * (128 + 64) + 7168 * (512 + 64) + 512 * 128 * (128 + 128) + 128 * 128 * 7168
     dense, expert = 3 * 7168 * 18432, 3 * 7168 * 2048
     assert a.linear_parameters == 61 * attention + 3 * dense + 58 * (7168 * 256 + 9 * expert)
     assert float(kv_byte(a, 1, 2.0)) == 61 * (512 + 64) * 2
@@ -108,11 +110,7 @@ def test_kv_bytes_of_table_3() -> None:
 def test_prefix_hits_save_what_is_not_computed() -> None:
     a = of("llama-3.1-8b")
     n, fresh = 2000, 500
-    want = (
-        2 * a.linear_parameters * fresh
-        + 2 * 32 * 32 * 128 * (n**2 - (n - fresh) ** 2)
-        + 2 * 128256 * 4096
-    )
+    want = 2 * a.linear_parameters * fresh + 2 * 32 * 32 * 128 * (n**2 - (n - fresh) ** 2) + 2 * 128256 * 4096
     assert float(prefill_flop(a, n, 0.75)) == pytest.approx(want, rel=1e-12)
     assert float(prefill_flop(a, n, 0.0)) > want
 

@@ -81,7 +81,7 @@ def load_device_file(path: Path) -> Accelerator:
         name=d.name,
         kind=d.kind,
         arrangement=d.arrangement,
-        peak_flop_s=dict(d.peak_flop_s),
+        peak_flop_s={str(k): v for k, v in d.peak_flop_s.items()},
         memory_byte=d.memory_byte,
         memory_bandwidth_byte_s=d.memory_bandwidth_byte_s,
         streaming_byte=d.streaming_byte,

@@ -187,7 +187,12 @@ def _grouped(facts: list[Fact]) -> dict[str, dict[str, Fact]]:
 
 
 def _numbers(
-    table: str, name: str, rows: Mapping[str, Fact], dimension: Mapping[str, str], optional: set[str], faults: list[str]
+    table: str,
+    name: str,
+    rows: Mapping[str, Fact],
+    dimension: Mapping[str, str],
+    optional: set[str],
+    faults: list[str],
 ) -> dict[str, float]:
     for unknown in rows.keys() - dimension.keys():
         faults.append(unknown_name(f"{table}.csv [{name}]", "parameter", unknown, dimension))
@@ -276,7 +281,9 @@ def read_catalog(folder: Path) -> Catalog:
             citations.update({row["source"]: row["citation"] for row in csv.DictReader(file)})
     for fact in (f for rows in tables.values() for f in rows):
         if fact.source not in citations:
-            faults.append(f"{fact.table}.csv [{', '.join(filter(None, fact.key))}]: no citation for source {fact.source!r}")
+            faults.append(
+                f"{fact.table}.csv [{', '.join(filter(None, fact.key))}]: no citation for source {fact.source!r}"
+            )
     prices = {
         name: _numbers("prices", name, rows, PRICE_DIMENSION, set(PRICE_DIMENSION), faults)
         for name, rows in _grouped(tables["prices"]).items()
@@ -310,9 +317,7 @@ def read_catalog(folder: Path) -> Catalog:
         devices={k: d for k, d in devices.items() if d},
         links=links,
         models={k: m for k, m in models.items() if m},
-        profiles={
-            name: tuple(sorted(p for n, p in efficiency if n == name)) for name in devices
-        },
+        profiles={name: tuple(sorted(p for n, p in efficiency if n == name)) for name in devices},
         _efficiency=efficiency,
     )
 

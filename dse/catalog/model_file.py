@@ -21,7 +21,9 @@ class _Config:
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-                self.faults.append(f"{self.file} [{name}]: got {value!r}, must be a whole number of at least {at_least}")
+                self.faults.append(
+                    f"{self.file} [{name}]: got {value!r}, must be a whole number of at least {at_least}"
+                )
                 return at_least
             return value
         if default is None:

@@ -21,7 +21,10 @@ def main() -> NoReturn:
     except SelfCheckError as error:
         if debug:
             raise
-        print(f"self-check failed: {error}\nThis is a bug in heterodse; no result was reported.", file=sys.stderr)
+        print(
+            f"self-check failed: {error}\nThis is a bug in heterodse; no result was reported.",
+            file=sys.stderr,
+        )
         sys.exit(BUG)
     except DseError as error:
         if debug:

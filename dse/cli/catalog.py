@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,7 +11,7 @@ import typer
 from dse.cli.check import AsJson
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """What the catalogue holds."""
 
     devices = "devices"

@@ -7,7 +7,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dse.progress import Progress, Report, Stop
 
 
-class MethodName(str, Enum):
+class MethodName(StrEnum):
     """How to explore."""
 
     auto = "auto"
@@ -30,7 +30,7 @@ class MethodName(str, Enum):
     optuna = "optuna"
 
 
-class ProgressKind(str, Enum):
+class ProgressKind(StrEnum):
     """How progress is shown on stderr."""
 
     bar = "bar"
@@ -50,17 +50,16 @@ def run(
     from dse.explore import run as explore
     from dse.explore import write_run
     from dse.progress import Stop
+    from dse.report import write_report
     from dse.resolve import Study
 
     loaded = Study.load(study)
     folder = out or Path("runs") / _safe_name(loaded.name)
     stop = Stop(time_limit_s=loaded.envelope.search.time_limit_s)
     with _signals(stop), _shown(progress) as report:
-        result = explore(
-            loaded, method=method.value if method else None, workers=workers, report=report, stop=stop
-        )
+        result = explore(loaded, method=method.value if method else None, workers=workers, report=report, stop=stop)
     write_run(result, folder)
-    page = result.report(folder / "report.html")
+    page = write_report(result, folder / "report.html")
     if as_json:
         typer.echo(json.dumps(_as_json(result, folder), indent=2))
     else:
@@ -106,7 +105,11 @@ def _shown(kind: ProgressKind) -> Iterator[Report]:
         from rich.progress import Progress as Bar
 
         console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[text]}"))
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[text]}"),
+        )
         with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
             task = bar.add_task("exploring", total=None, text="")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Annotated, Any
 
 import typer
@@ -13,9 +14,12 @@ from dse.cli.check import AsJson, StudyPath
 def score(
     study: StudyPath,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value of the design, e.g. n_wse-3=2; repeatable.", metavar="KEY=VALUE")
+        list[str] | None,
+        typer.Option("--set", help="key=value of the design, e.g. n_wse-3=2; repeatable.", metavar="KEY=VALUE"),
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Per pool u, eta, g, what binds, memory, cost and power.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Per pool u, eta, g, what binds, memory, cost and power.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Score one design, on or off the study's axes, and explain it."""
@@ -24,7 +28,7 @@ def score(
 
     loaded = Study.load(study)
     frame, detail = explained(loaded, _settings(set_ or []))
-    row = {k: _plain(v) for k, v in frame.iloc[0].to_dict().items()}
+    row = {str(k): _plain(v) for k, v in frame.iloc[0].to_dict().items()}
     if as_json:
         typer.echo(json.dumps(_finite(row | {"explain": detail}), indent=2))
         return
@@ -59,7 +63,7 @@ def _finite(value: Any) -> Any:
         return {k: _finite(v) for k, v in value.items()}
     if isinstance(value, list):
         return [_finite(v) for v in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
@@ -77,20 +81,47 @@ def _print_row(row: dict[str, Any]) -> None:
 
 
 def _print_detail(detail: dict[str, Any]) -> None:
+    for name, pool in detail["pools"].items():
+        _print_pool(name, pool)
+    _print_system(detail["system"])
+
+
+def _print_pool(name: str, pool: dict[str, Any]) -> None:
     from dse.units import quantity
 
-    for name, pool in detail["pools"].items():
-        typer.echo(f"\n{name}: {pool['n']} devices, {pool['instances']:g} instances, {pool['role']}, bound by {pool['binding']}")
-        typer.echo(f"  u_HO {pool['u_ho']:.4g}, eta {pool['eta']:.4g}, u {pool['u']:.4g}, g {quantity(pool['g_flop_s'], 'flop/s')}, busy {pool['busy_frac']:.1%}")
-        parts = ", ".join(f"{k} {v:.1%}" for k, v in pool["time_frac"].items())
-        typer.echo(f"  parts of its time (they overlap): {parts}")
-        memory = pool["memory"]
-        typer.echo(f"  memory per device: {quantity(memory['usable_byte'], 'B')} usable, {quantity(memory['weight_byte'], 'B')} weights, {quantity(memory['margin_byte'], 'B')} left")
-        typer.echo(f"  {pool['cost_usd_per_h']:.2f} USD/h, {quantity(pool['power_w'], 'W')} provisioned, {quantity(pool['power_mean_w'], 'W')} mean")
-        typer.echo(f"  alone: {pool['alone_requests_s']:.4g} requests/s")
-    system = detail["system"]
+    memory = pool["memory"]
+    parts = ", ".join(f"{k} {v:.1%}" for k, v in pool["time_frac"].items())
+    lines = [
+        f"{name}: {pool['n']} devices, {pool['instances']:g} instances, {pool['role']}, bound by {pool['binding']}",
+        f"  u_HO {pool['u_ho']:.4g}, eta {pool['eta']:.4g}, u {pool['u']:.4g}, "
+        f"g {quantity(pool['g_flop_s'], 'flop/s')}, busy {pool['busy_frac']:.1%}",
+        f"  parts of its time (they overlap): {parts}",
+        f"  memory per device: {quantity(memory['usable_byte'], 'B')} usable, "
+        f"{quantity(memory['weight_byte'], 'B')} weights, {quantity(memory['margin_byte'], 'B')} left",
+        f"  {pool['cost_usd_per_h']:.2f} USD/h, {quantity(pool['power_w'], 'W')} provisioned, "
+        f"{quantity(pool['power_mean_w'], 'W')} mean",
+        f"  alone: {pool['alone_requests_s']:.4g} requests/s",
+    ]
+    typer.echo("\n" + "\n".join(lines))
+
+
+def _print_system(system: dict[str, Any]) -> None:
+    from dse.units import quantity
+
     bound = system["link_bound_flop_s"]
-    typer.echo(f"\nsystem: f {quantity(system['f_flop_s'], 'flop/s')} = min(sum g {quantity(system['sum_g_flop_s'], 'flop/s')}, link {quantity(bound, 'flop/s') if bound else 'none'})")
+    link = quantity(bound, "flop/s") if bound else "none"
+    lines = [
+        f"system: f {quantity(system['f_flop_s'], 'flop/s')} = "
+        f"min(sum g {quantity(system['sum_g_flop_s'], 'flop/s')}, link {link})"
+    ]
     if system["link_byte_s"]:
-        typer.echo(f"  link: needs {quantity(system['link_need_byte_s'], 'B/s')} of {quantity(system['link_byte_s'], 'B/s')}; {system['link_cost_usd_per_h']:.2f} USD/h, {quantity(system['link_power_w'], 'W')}")
-    typer.echo(f"  baselines: aggregate {system['aggregate_tok_s']:,.0f} tok/s, best single pool {system['best_single_tok_s']:,.0f} tok/s")
+        lines.append(
+            f"  link: needs {quantity(system['link_need_byte_s'], 'B/s')} of "
+            f"{quantity(system['link_byte_s'], 'B/s')}; {system['link_cost_usd_per_h']:.2f} USD/h, "
+            f"{quantity(system['link_power_w'], 'W')}"
+        )
+    lines.append(
+        f"  baselines: aggregate {system['aggregate_tok_s']:,.0f} tok/s, "
+        f"best single pool {system['best_single_tok_s']:,.0f} tok/s"
+    )
+    typer.echo("\n" + "\n".join(lines))

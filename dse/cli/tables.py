@@ -54,7 +54,7 @@ def thinned(frame: pd.DataFrame, keep: str) -> pd.DataFrame:
     return frame.iloc[sorted(picked)]
 
 
-def design_text(row: pd.Series, pools: Sequence[str]) -> str:  # type: ignore[type-arg]
+def design_text(row: pd.Series, pools: Sequence[str]) -> str:
     """What is bought and what it does, in words."""
     parts = []
     for pool in pools:
@@ -75,7 +75,18 @@ def frontier_table(frame: pd.DataFrame, pools: Sequence[str], objectives: Sequen
     for pool in pools:
         table.add_column(pool, justify="right")
         table.add_column("role")
-    for name in ("link", "tok/s", "req/s", "USD/h", "kW", "USD/Mtok", "GPU:WSE", "hybrid/aggr", "=cost", "=power"):
+    for name in (
+        "link",
+        "tok/s",
+        "req/s",
+        "USD/h",
+        "kW",
+        "USD/Mtok",
+        "GPU:WSE",
+        "hybrid/aggr",
+        "=cost",
+        "=power",
+    ):
         table.add_column(name, justify="right")
     for _, row in rows.iterrows():
         cells = ["*" if row["design_id"] == recommended else ""]
@@ -95,8 +106,7 @@ def frontier_table(frame: pd.DataFrame, pools: Sequence[str], objectives: Sequen
             figure(row["gain_equal_cost"]),
             figure(row["gain_equal_power"]),
         ]
-        extra = {"style": "bold"} if row["design_id"] == recommended else {}
-        table.add_row(*cells, **extra)
+        table.add_row(*cells, style="bold" if row["design_id"] == recommended else None)
     return table
 
 

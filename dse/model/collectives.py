@@ -9,7 +9,11 @@ Floats = NDArray[np.float64]
 
 
 def allreduce_s(
-    message_byte: ArrayLike, g: ArrayLike, link_byte_s: ArrayLike, link_efficiency: float, latency_s: ArrayLike
+    message_byte: ArrayLike,
+    g: ArrayLike,
+    link_byte_s: ArrayLike,
+    link_efficiency: float,
+    latency_s: ArrayLike,
 ) -> Floats:
     """Time of one ring all-reduce over g devices [s].
 

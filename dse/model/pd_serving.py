@@ -17,7 +17,6 @@ from dse.model.cost import usd_per_mtok
 from dse.model.queueing import largest_rate, mean_wait_s, tail_wait_s
 from dse.model.routing import (
     StealingLines,
-    exact_rate,
     split_rate,
     stealing_flows_lp,
     stealing_lines,
@@ -25,7 +24,6 @@ from dse.model.routing import (
     two_pool_flows,
 )
 from dse.model.serving_pool import (
-    ANY,
     BOTH,
     DECODE,
     P99_SHARE,
@@ -38,7 +36,6 @@ from dse.model.serving_pool import (
     half_step_s,
 )
 from dse.study import Site
-from dse.units import DTYPE_BYTE
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -146,7 +143,7 @@ def screen(system: System, rows: Sequence[Ints], link: int) -> Screen:
     a grid costs one pass over its product. Work stealing counts the link as slack (an upper bound).
     """
     tables, links = system.tables, system.links
-    n_active = _total([t.active[r].astype(np.int8) for t, r in zip(tables, rows, strict=True)])
+    n_active = _total([t.active[r].astype(np.float64) for t, r in zip(tables, rows, strict=True)])
     feasible = np.ones(n_active.shape, dtype=np.bool_)
     for t, r in zip(tables, rows, strict=True):
         feasible = feasible & t.feasible[r]
@@ -193,7 +190,7 @@ def _share_of(part: Floats, whole: Floats) -> Floats:
     return np.divide(part, whole, out=np.zeros(np.broadcast(part, whole).shape), where=whole > 0)
 
 
-def _stealing_bound(system: System, rows: Sequence[Ints], n_active: NDArray[np.int8]) -> Floats:
+def _stealing_bound(system: System, rows: Sequence[Ints], n_active: Floats) -> Floats:
     """Rate of work stealing with a slack link; one active pool alone does both phases."""
     tables = system.tables
     alone = _total([np.where(t.active[r], t.alone_rate[r], 0.0) for t, r in zip(tables, rows, strict=True)])
@@ -255,9 +252,7 @@ def _split_flows(system: System, rows: Ints, link: Ints, alone: Bools) -> Flow:
     tables, q = system.tables, system.mix.share
     prefill = [t.prefill_rate[r] for t, r in zip(tables, rows, strict=True)]
     decode = [t.decode_rate[r] for t, r in zip(tables, rows, strict=True)]
-    both = [
-        np.where(a, t.alone_rate[r], t.both_rate[r]) for t, r, a in zip(tables, rows, alone, strict=True)
-    ]
+    both = [np.where(a, t.alone_rate[r], t.both_rate[r]) for t, r, a in zip(tables, rows, alone, strict=True)]
     held = None
     if np.isfinite(system.limits.ttft_p99_s):
         held = [t.prefill_rate_ttft[r, link] for t, r in zip(tables, rows, strict=True)]
@@ -292,9 +287,7 @@ def _stealing_flows(system: System, rows: Ints, link: Ints, skip: Bools) -> Flow
         instances = np.array([t.instances[r[i]] for t, r in zip(system.tables, rows, strict=True)])
         prefill_s = np.stack([t.prefill.request_s[r[i]] for t, r in zip(system.tables, rows, strict=True)])
         decode_s = np.stack([t.decode.request_s[r[i]] for t, r in zip(system.tables, rows, strict=True)])
-        rate[i], z[i] = stealing_flows_lp(
-            instances, prefill_s, decode_s, q, kv, float(system.links.byte_s[link[i]])
-        )
+        rate[i], z[i] = stealing_flows_lp(instances, prefill_s, decode_s, q, kv, float(system.links.byte_s[link[i]]))
     flow = Flow(rate=rate, z=z, combined=np.zeros((n, n_pools), dtype=np.bool_))
     if not np.isfinite(system.limits.ttft_p99_s):
         return flow
@@ -355,9 +348,9 @@ def _ttft(system: System, rows: Ints, link: Ints, flow: Flow, rate: Floats) -> t
     cv2 = np.maximum(second / mean_s**2 - 1.0, 0.0)
     arrivals = rate[:, None] * pool_share
     servers = np.maximum(instances, 1e-9)
-    half = np.stack(
-        [half_step_s(mix, t.combined)[r] for t, r in zip(tables, rows, strict=True)], axis=1
-    ) * flow.combined
+    half = (
+        np.stack([half_step_s(mix, t.combined)[r] for t, r in zip(tables, rows, strict=True)], axis=1) * flow.combined
+    )
     own = np.arange(len(tables))
     stays = flow.z[:, own, own]
     transfer = system.class_kv_byte / system.links.byte_s[link][:, None] + system.links.latency_s[link][:, None]
@@ -384,14 +377,10 @@ def _tpot(system: System, rows: Ints, flow: Flow, rate: Floats, decode: PoolPart
     service = _stack(tables, rows, "prefill", "occupancy_s") / _stack(tables, rows, "prefill", "batch")
     prefilling = rate[:, None] * _weighted(flow.prefilled, service).sum(axis=2) / np.maximum(instances, 1e-9)
     spare = np.where(flow.combined, 1.0 - prefilling, 1.0)[:, :, None]
-    step = np.divide(
-        decode.occupancy_s, spare, out=np.full(decode.occupancy_s.shape, np.inf), where=spare > 1e-12
-    )
+    step = np.divide(decode.occupancy_s, spare, out=np.full(decode.occupancy_s.shape, np.inf), where=spare > 1e-12)
     weight = np.where(system.mix.steps > 0, flow.decoded, 0.0)
     total = weight.sum(axis=(1, 2))
-    return np.divide(
-        _weighted(weight, step).sum(axis=(1, 2)), total, out=np.zeros_like(total), where=total > 0
-    )
+    return np.divide(_weighted(weight, step).sum(axis=(1, 2)), total, out=np.zeros_like(total), where=total > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,7 +401,10 @@ class PoolParts:
     """Passes that one request takes part in, over the batch: 1/b, or steps/b."""
 
 
-_PARTS = ("batch", "occupancy_s", "latency_s", "compute_s", "memory_s", "communication_s", "fixed_s", "flop", "moved_byte", "request_s")  # fmt: skip
+_PARTS = (
+    "batch", "occupancy_s", "latency_s", "compute_s", "memory_s", "communication_s", "fixed_s",
+    "flop", "moved_byte", "request_s",
+)  # fmt: skip
 
 
 def phase_parts(system: System, rows: Ints, flow: Flow) -> tuple[PoolParts, PoolParts]:
@@ -421,8 +413,7 @@ def phase_parts(system: System, rows: Ints, flow: Flow) -> tuple[PoolParts, Pool
     prefill = {f: _stack(tables, rows, "prefill", f) for f in _PARTS}
     alone = flow.combined[:, :, None]
     decode = {
-        f: np.where(alone, _stack(tables, rows, "combined", f), _stack(tables, rows, "decode", f))
-        for f in _PARTS
+        f: np.where(alone, _stack(tables, rows, "combined", f), _stack(tables, rows, "decode", f)) for f in _PARTS
     }
     return (
         PoolParts(**prefill, passes=1.0 / prefill["batch"]),

@@ -89,9 +89,7 @@ def _no_rate(system: System, rows: Ints, n_active: int) -> str:
     return f"slo: ttft_p99_s {system.limits.ttft_p99_s:g} s cannot be met through this link"
 
 
-def pool_fault(
-    system: System, p: int, row: int, name: str, classes: Sequence[str], *, alone: bool
-) -> str:
+def pool_fault(system: System, p: int, row: int, name: str, classes: Sequence[str], *, alone: bool) -> str:
     """What keeps one pool's setting from doing its part: memory with the missing bytes, or a limit."""
     table, pool = system.tables[p], system.pools[p]
     role = int(table.settings.role[row])
@@ -117,14 +115,16 @@ def pool_fault(
         missing, phase, which = max(lacking)
         return f"memory: {name} lacks {quantity(missing, 'B')} per device to {phase} class {which}"
     slow = [(phase, t) for phase, t in phases if not t.meets_slo[row].all()]
-    if slow or (together and np.isfinite(pool.limits.tpot_s) and table.alone_rate[row] <= 0 and np.isinf(pool.limits.ttft_p99_s)):
+    if slow or (
+        together and np.isfinite(pool.limits.tpot_s) and table.alone_rate[row] <= 0 and np.isinf(pool.limits.ttft_p99_s)
+    ):
         steps = phases[-1][1].time.occupancy_s[row]
         worst = int(np.where(pool.mix.steps > 0, steps, -np.inf).argmax())
         return (
             f"slo: {name} needs at least {quantity(float(steps[worst]), 's')} per token of class {classes[worst]}, "
             f"tpot_s is {quantity(pool.limits.tpot_s, 's')}"
         )
-    if np.isfinite(pool.limits.ttft_p99_s) and not table.feasible[row] or (together and table.alone_rate[row] <= 0):
+    if (np.isfinite(pool.limits.ttft_p99_s) and not table.feasible[row]) or (together and table.alone_rate[row] <= 0):
         slowest = float(table.prefill.time.latency_s[row].max())
         return (
             f"slo: {name} needs at least {quantity(slowest, 's')} for its slowest prefill, "
@@ -133,16 +133,14 @@ def pool_fault(
     return ""
 
 
-def explanation(
-    system: System, rows: Ints, link: Ints, e: Evaluation, names: Sequence[str]
-) -> dict[str, object]:
+def explanation(system: System, rows: Ints, link: Ints, e: Evaluation, names: Sequence[str]) -> dict[str, object]:
     """One design explained: per pool u_HO, eta, u, g and the binding term; the system's bounds."""
     use, i = e.use, 0
     term = binding_term(use.compute_s, use.memory_s, use.communication_s, use.fixed_s)
     rate = float(e.flow.rate[i])
     pools: dict[str, object] = {}
     g_total = 0.0
-    for p, (name, table, pool) in enumerate(zip(names, system.tables, system.pools, strict=True)):
+    for p, (name, table) in enumerate(zip(names, system.tables, strict=True)):
         row = int(rows[p, i])
         if not table.active[row]:
             continue
@@ -168,14 +166,18 @@ def explanation(
                 "fixed": float(use.fixed_s[i, p]) / total,
             },
             "memory": _memory(system, p, row, role),
-            "phases": _phases(system, e, p),
+            "phases": _phases(e, p),
             "alone_requests_s": float(table.alone_rate[row]),
             "kv_out_byte_s": float(e.pool_columns["kv_out_byte_s"][i, p]),
-            "cost_usd_per_h": float(table.bill.idle_usd_per_h[row] + table.bill.busy_usd_per_h[row] * use.busy_frac[i, p]),
+            "cost_usd_per_h": float(
+                table.bill.idle_usd_per_h[row] + table.bill.busy_usd_per_h[row] * use.busy_frac[i, p]
+            ),
             "power_w": float(table.bill.provisioned_w[row]),
             "power_mean_w": float(table.bill.idle_w[row] + table.bill.busy_w[row] * use.busy_frac[i, p]),
         }
-    crossing = float((e.flow.z[i] * system.class_kv_byte).sum(axis=2)[~np.eye(len(names), dtype=np.bool_)].max(initial=0.0))
+    crossing = float(
+        (e.flow.z[i] * system.class_kv_byte).sum(axis=2)[~np.eye(len(names), dtype=np.bool_)].max(initial=0.0)
+    )
     flop = float(use.flop[i].sum())
     whole = {
         "sum_g_flop_s": g_total,
@@ -204,7 +206,10 @@ def _idle_wait(system: System, rows: Ints, e: Evaluation) -> float:
             waits.append(
                 float(
                     tail_wait_s(
-                        e.flow.rate[0] * share, table.instances[row], table.prefill_mean_s[row], table.prefill_cv2[row]
+                        e.flow.rate[0] * share,
+                        table.instances[row],
+                        table.prefill_mean_s[row],
+                        table.prefill_cv2[row],
                     )
                 )
             )
@@ -223,7 +228,7 @@ def _memory(system: System, p: int, row: int, role: int) -> dict[str, float]:
     }
 
 
-def _phases(system: System, e: Evaluation, p: int) -> dict[str, object]:
+def _phases(e: Evaluation, p: int) -> dict[str, object]:
     """Per phase, what runs here: share of requests, batch and pass time per class."""
     result: dict[str, object] = {}
     for phase, flow, parts in (

@@ -35,9 +35,7 @@ def erlang_c(servers: ArrayLike, offered: ArrayLike) -> Floats:
     return np.where(stable, np.where(a > 0, waits, 0.0), 1.0)
 
 
-def mean_wait_s(
-    arrival_per_s: ArrayLike, servers: ArrayLike, service_s: ArrayLike, service_cv2: ArrayLike
-) -> Floats:
+def mean_wait_s(arrival_per_s: ArrayLike, servers: ArrayLike, service_s: ArrayLike, service_cv2: ArrayLike) -> Floats:
     """Mean wait in queue [s]: C(c, rho)/(c mu - lambda) (1 + cs2)/2; infinite at utilisation 1.
 
     M/M/1 at half load waits one service time, M/D/1 half of it:
@@ -75,9 +73,7 @@ def tail_wait_s(
     return np.where(ok, tail, np.inf)
 
 
-def largest_rate(
-    meets: Callable[[Floats], NDArray[np.bool_]], upper: ArrayLike, iterations: int = 64
-) -> Floats:
+def largest_rate(meets: Callable[[Floats], NDArray[np.bool_]], upper: ArrayLike, iterations: int = 64) -> Floats:
     """Largest rate in [0, upper] that meets a limit which only lower rates meet more easily.
 
     Bisection on all elements at once; the returned rate meets the limit (0 where none does).

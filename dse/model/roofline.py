@@ -48,7 +48,9 @@ def table_time_s(work: ArrayLike, table_work: ArrayLike, table_s: ArrayLike) -> 
     return y[i] + (w - x[i]) * (y[i + 1] - y[i]) / (x[i + 1] - x[i])
 
 
-def binding_term(compute_s: ArrayLike, memory_s: ArrayLike, communication_s: ArrayLike, fixed_s: ArrayLike) -> NDArray[np.intp]:
+def binding_term(
+    compute_s: ArrayLike, memory_s: ArrayLike, communication_s: ArrayLike, fixed_s: ArrayLike
+) -> NDArray[np.intp]:
     """Index into TERMS of the largest part of a time."""
     parts = np.broadcast_arrays(
         *(np.asarray(p, dtype=np.float64) for p in (compute_s, memory_s, communication_s, fixed_s))

@@ -180,8 +180,12 @@ def stealing_flows_lp(
     for row, (i, j) in enumerate(pairs):
         crossing[row, :-1] = np.where((p == i) & (q == j), kv_byte[c], 0.0)
         crossing[row, -1] = -link_byte_s * scale_s
-    rows = np.vstack([busy / np.maximum(np.abs(busy).max(axis=1, keepdims=True), 1e-300), 
-                      crossing / np.maximum(np.abs(crossing).max(axis=1, keepdims=True), 1e-300)])
+    rows = np.vstack(
+        [
+            busy / np.maximum(np.abs(busy).max(axis=1, keepdims=True), 1e-300),
+            crossing / np.maximum(np.abs(crossing).max(axis=1, keepdims=True), 1e-300),
+        ]
+    )
     served = np.zeros((n_classes, n_flows + 1))
     served[c, np.arange(n_flows)] = 1.0
     objective = np.zeros(n_flows + 1)
@@ -189,7 +193,8 @@ def stealing_flows_lp(
     result = linprog(objective, A_ub=rows, b_ub=np.zeros(len(rows)), A_eq=served, b_eq=share, method="highs-ds")
     if result.status != 0:
         raise ArithmeticError(f"the routing LP ended with: {result.message}")
-    empty[p, q, c] = np.maximum(result.x[:-1], 0.0)
+    flows = np.asarray(result.x, dtype=np.float64)[:-1]
+    empty[p, q, c] = np.maximum(flows, 0.0)
     return exact_rate(instances, prefill_s, decode_s, kv_byte, link_byte_s, empty), empty
 
 

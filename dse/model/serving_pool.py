@@ -274,9 +274,7 @@ def decode_table(pool: PoolPhysics, g: Floats, max_batch: Floats, step_limit_s: 
     )
 
 
-def combined_table(
-    pool: PoolPhysics, g: Floats, max_batch: Floats, prefill: PhaseTable
-) -> tuple[PhaseTable, Floats]:
+def combined_table(pool: PoolPhysics, g: Floats, max_batch: Floats, prefill: PhaseTable) -> tuple[PhaseTable, Floats]:
     """Decode beside prefill on one instance, and the instance's rate in requests/s (K,).
 
     Without a TPOT limit: rate = 1/sum_c q_c (occ_c/b_pre + steps_c t_c/b_c) at the largest b_c.
@@ -322,9 +320,7 @@ def half_step_s(mix: Mix, combined: PhaseTable) -> Floats:
     """Half a decode step, averaged over the time that classes decode: what a prompt waits more (K,)."""
     weight = mix.share * np.where(np.isfinite(combined.request_s), combined.request_s, 0.0)
     total = weight.sum(axis=1)
-    mean = np.divide(
-        (weight * combined.time.occupancy_s).sum(axis=1), total, out=np.zeros_like(total), where=total > 0
-    )
+    mean = np.divide((weight * combined.time.occupancy_s).sum(axis=1), total, out=np.zeros_like(total), where=total > 0)
     return 0.5 * mean
 
 
@@ -402,9 +398,7 @@ def pool_table(
     can_decode = (decode.fits & decode.meets_slo).all(axis=1) & layers_ok
     can_both = (shared.fits & combined.fits & combined.meets_slo).all(axis=1) & (instance_rate > 0) & layers_ok
     any_work = (prefill.fits.any(axis=1) | (decode.fits & decode.meets_slo).any(axis=1)) & layers_ok
-    feasible = np.select(
-        [role == PREFILL, role == DECODE, role == BOTH], [can_prefill, can_decode, can_both], any_work
-    )
+    feasible = np.select([role == PREFILL, role == DECODE, role == BOTH], [can_prefill, can_decode, can_both], any_work)
 
     prefill_s = (mix.share * prefill.request_s).sum(axis=1)
     decode_s = (mix.share * decode.request_s).sum(axis=1)
@@ -429,9 +423,7 @@ def pool_table(
         transfer_byte = pool.kv(mix.input_tokens)[slow][config]
         for link in range(len(link_byte_s)):
             unqueued = latency_s + transfer_byte / link_byte_s[link] + link_latency_s[link]
-            prefill_ttft[:, link] = ttft_rate(
-                limit_s, prefill_rate, instances, mean_s[config], cv2[config], unqueued
-            )
+            prefill_ttft[:, link] = ttft_rate(limit_s, prefill_rate, instances, mean_s[config], cv2[config], unqueued)
         interrupted = latency_s + half_step_s(mix, combined)[config]
         alone_rate = ttft_rate(limit_s, alone_rate, instances, mean_s[config], cv2[config], interrupted)
         slo_ok = np.select(

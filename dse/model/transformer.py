@@ -108,9 +108,7 @@ def arithmetic(model: Transformer) -> Arithmetic:
     n_dense = m.layers - n_moe
     router = m.hidden * m.experts
     shared = m.shared_experts * expert
-    linear = (
-        m.layers * attention + n_dense * dense_block + n_moe * (router + m.experts_per_token * expert + shared)
-    )
+    linear = m.layers * attention + n_dense * dense_block + n_moe * (router + m.experts_per_token * expert + shared)
     routed = n_moe * m.experts * expert
     head = m.vocabulary * m.hidden
     norms = (2 * m.layers + 1) * m.hidden + (m.layers * (m.q_rank + m.kv_rank) if latent else 0)
@@ -184,11 +182,7 @@ def prefill_flop(a: Arithmetic, tokens: ArrayLike, hit_frac: float = 0.0) -> Flo
     fresh = n * (1.0 - hit_frac)
     pairs = causal_pairs(n, a.sliding_window, a.window_layer_frac)
     cached_pairs = causal_pairs(n - fresh, a.sliding_window, a.window_layer_frac)
-    return (
-        2.0 * a.linear_parameters * fresh
-        + a.prefill_score_flop * (pairs - cached_pairs)
-        + 2.0 * a.head_parameters
-    )
+    return 2.0 * a.linear_parameters * fresh + a.prefill_score_flop * (pairs - cached_pairs) + 2.0 * a.head_parameters
 
 
 def decode_flop(a: Arithmetic, context: ArrayLike) -> Floats:

@@ -56,11 +56,14 @@ def scene(result: Result, distinct: Distinct) -> Scene | None:
     extras = tuple(c for c in TOOLTIP_COLUMNS if c in frame and c not in objectives)
     chosen = spread(len(frame), FRONT_POINTS, distinct.pick)
     front = [_datum(result, frame.iloc[i], objectives, extras, pick=i == distinct.pick) for i in chosen]
-    front = [d for d in front if all(math.isfinite(d[f"o{k}"]) for k in range(len(objectives)))]
+    finite = [d for d in front if all(math.isfinite(d[f"o{k}"]) for k in range(len(objectives)))]
+    unbounded, front = len(front) - len(finite), finite
     if not front:
         return None
     minimised = [k for k, o in enumerate(objectives) if o in study.envelope.objectives.minimise]
     limits, notes = _limits(result, frame.iloc[0], objectives, front)
+    if unbounded:
+        notes.append(f"{unbounded:,} frontier points with an unbounded objective are not drawn.")
     if len(chosen) < len(frame):
         notes.append(f"{len(chosen):,} of {len(frame):,} frontier points are drawn, evenly spread.")
     drawn = Scene(
@@ -79,9 +82,7 @@ def scene(result: Result, distinct: Distinct) -> Scene | None:
     return drawn
 
 
-def _datum(
-    result: Result, row: Row, objectives: tuple[str, ...], extras: tuple[str, ...], *, pick: bool
-) -> Datum:
+def _datum(result: Result, row: Row, objectives: tuple[str, ...], extras: tuple[str, ...], *, pick: bool) -> Datum:
     study = result.study
     ratio = value_of(row, "gpu_wse_ratio")
     datum: Datum = {f"o{k}": value_of(row, o) * shown_unit(o)[0] for k, o in enumerate(objectives)}

@@ -55,8 +55,8 @@ def figures(result: Result, distinct: Distinct) -> Figures | None:
         spec=script_safe(specification(drawn)),
         notes=drawn.notes,
         description=(
-            f"{label(drawn.objectives[0])} of {len(drawn.front)} frontier designs{against}, and the devices each "
-            "design is made of"
+            f"{label(drawn.objectives[0])} of {len(drawn.front)} frontier designs{against}, "
+            "and the devices each design is made of"
         ),
     )
 

@@ -91,7 +91,7 @@ def frontier_table(study: Study, distinct: Distinct) -> FrontierTable:
     extra = [o for o in study.envelope.objectives.names if o not in TABLE_COLUMNS]
     columns = [c for c in (*extra, *TABLE_COLUMNS) if c in distinct.frame]
     heads = ["Design", "Roles", "Link", "GPU : WSE", *(SHORT_HEADS.get(c) or axis_title(c) for c in columns)]
-    heads += ["Bottleneck", "Equal designs"]
+    heads += ["Bottleneck", "Ties"]
     rows = []
     for i in spread(len(distinct.ties), TABLE_ROWS, distinct.pick):
         row = distinct.frame.iloc[i]

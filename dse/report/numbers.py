@@ -53,8 +53,8 @@ def number(value: float) -> str:
     if size == 0:
         return "0"
     text = f"{size:,.0f}" if size >= 1000 else f"{size:.1f}" if size >= 100 else f"{size:.2f}"
-    if size < 1:
-        text = f"{size:.3g}"
+    if size < 0.9995:
+        text = f"{size:#.3g}"
     return f"−{text}" if value < 0 else text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,4 +89,5 @@ def vega_bundle() -> str:
     import vl_convert
 
     version = str(alt.SCHEMA_VERSION).removeprefix("v").rsplit(".", 1)[0]
-    return str(vl_convert.javascript_bundle(None, vl_version=version)).replace("</script", "<\\/script")
+    bundle: Callable[..., str] = vl_convert.javascript_bundle
+    return bundle(vl_version=version).replace("</script", "<\\/script")

@@ -28,9 +28,10 @@ GLOSSARY: Final = (
     ("η (eta)", "what the mix costs a pool: its idle time over its busy time, so that u = u_HO / (1 + η)."),
     ("Complementarity", "throughput of the mix over the sum of its pools, each serving alone: above 1 the "
      "differences of the devices are exploited, about 1 absorbed, below 1 they obstruct."),
-    ("Gain", "throughput of the mix over the best of its pools alone; at equal cost or power, over the study's "
-     "best single-device design scaled to the same cost or power."),
-    ("PUE", "power usage effectiveness: power of the site over that of its machines; in all power and energy here."),
+    ("Gain", "throughput of the mix over the best of its pools alone; at equal cost or power, over the "
+     "study's best single-device design scaled to the same cost or power."),
+    ("PUE", "power usage effectiveness: power of the site over that of its machines; in all "
+     "power and energy here."),
     ("Provisioned power", "what the site must be able to supply: every device at its full power."),
     ("Frontier", "the designs that no other feasible one beats in an objective without losing in another."),
 )  # fmt: skip
@@ -114,8 +115,8 @@ def proof_text(info: Mapping[str, Any]) -> str:
     if proof["kind"] == "milp":
         gap = float(proof.get("largest_gap") or 0.0)
         return (
-            f"{proof['solves']:,} exact programs, largest proven gap {gap:.2g}; no design lies above the frontier "
-            f"by more than this and the step of {float(proof['step_frac']):g} of each bound"
+            f"{proof['solves']:,} exact programs, largest proven gap {gap:.2g}; no design lies above the "
+            f"frontier by more than this and the step of {float(proof['step_frac']):g} of each bound"
         )
     return "none: a search found these designs; better ones may exist"
 
@@ -143,9 +144,7 @@ def evidence(study: Study) -> Evidence:
     return Evidence(tables=list(unique.values()), citations=citations)
 
 
-def _device_table(
-    catalog: Catalog, study: Study, device: str, profile: str, cited: dict[str, int]
-) -> FactTable:
+def _device_table(catalog: Catalog, study: Study, device: str, profile: str, cited: dict[str, int]) -> FactTable:
     if device.endswith(".toml"):
         return FactTable(kind="Device", name=device, rows=[], note=FROM_FILE)
     facts = [f for f in catalog.facts_of("devices", device) if _used(f, study, profile, catalog)]

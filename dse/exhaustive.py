@@ -14,7 +14,7 @@ from dse.errors import MethodError
 from dse.pareto import RunningFront, minimised, signed
 from dse.progress import Progress, Report, Stop
 from dse.resolve import Study
-from dse.score import bounds_of
+from dse.score import bounds_of, violation, within_bounds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -104,7 +104,10 @@ def _progress(done: float, n_units: int, total: Found, front: RunningFront, stop
 
 def _count(total: Found, part: Found) -> None:
     total.candidates += part.candidates
-    if (part.nearest_violation, part.nearest) < (total.nearest_violation, total.nearest) and part.nearest >= 0:
+    if (part.nearest_violation, part.nearest) < (
+        total.nearest_violation,
+        total.nearest,
+    ) and part.nearest >= 0:
         total.nearest, total.nearest_violation = part.nearest, part.nearest_violation
 
 
@@ -153,36 +156,12 @@ def _score_and_merge(study: Study, index: Ints, front: RunningFront, bounds: Map
     front.merge(minimised(columns, study.envelope.objectives.names)[good], index[good])
 
 
-def within_bounds(
-    columns: Mapping[str, Floats], bounds: Mapping[str, tuple[float, float]], *, exact: bool
-) -> Bools | bool:
-    """Which designs meet the bounds on columns that are known; bounded rates count only from above."""
-    ok: Bools | bool = True
-    for name, (low, high) in bounds.items():
-        if name not in columns:
-            continue
-        values = columns[name]
-        maximised = name in ("requests_s", "throughput_tok_s", "input_tok_s")
-        if exact or not maximised:
-            ok = ok & (values <= high)
-        if exact or maximised:
-            ok = ok & (values >= low)
-    return ok
-
-
-def violation(columns: Mapping[str, Floats], bounds: Mapping[str, tuple[float, float]]) -> Floats:
-    """Sum of the shares by which bounds are broken."""
-    total: Floats = np.zeros(())
-    for name, (low, high) in bounds.items():
-        if name in columns:
-            v = columns[name]
-            total = total + np.maximum(v - high, 0.0) / max(abs(high), 1e-300)
-            total = total + np.maximum(low - v, 0.0) / max(abs(low), 1e-300)
-    return total
-
-
 def _note_nearest(
-    found: Found, rejected: Bools, columns: Mapping[str, Floats], bounds: Mapping[str, tuple[float, float]], first: int
+    found: Found,
+    rejected: Bools,
+    columns: Mapping[str, Floats],
+    bounds: Mapping[str, tuple[float, float]],
+    first: int,
 ) -> None:
     if not rejected.any():
         return
