@@ -328,6 +328,22 @@ def _weighted(weight: Floats, value: Floats) -> Floats:
     return np.multiply(weight, value, out=np.zeros(np.broadcast(weight, value).shape), where=weight > 0)
 
 
+def _prefill_servers(system: System, rows: Ints, flow: Flow, instances: Floats) -> Floats:
+    """Instances that prefill, for the queue (N, P).
+
+    All of a pool, except under work stealing: there instances divide between the phases as the flows do, in
+    whole instances, so that decoding is not interrupted.
+    """
+    if not system.stealing:
+        return np.maximum(instances, 1e-9)
+    tables = system.tables
+    prefill_s = _weighted(flow.prefilled, _stack(tables, rows, "prefill", "request_s")).sum(axis=2)
+    decode_s = _weighted(flow.decoded, _stack(tables, rows, "decode", "request_s")).sum(axis=2)
+    part = _share_of(prefill_s, prefill_s + decode_s)
+    whole = np.clip(np.ceil(part * instances - 1e-9), 1.0, np.maximum(instances, 1.0))
+    return np.where(flow.combined, np.maximum(instances, 1e-9), whole)
+
+
 def _ttft(system: System, rows: Ints, link: Ints, flow: Flow, rate: Floats) -> tuple[Floats, Floats]:
     """Mean and p99 of the time to first token at a given rate (N,).
 
@@ -347,7 +363,7 @@ def _ttft(system: System, rows: Ints, link: Ints, flow: Flow, rate: Floats) -> t
     second = np.where(used, _weighted(x, service**2).sum(axis=2) / safe, 1.0)
     cv2 = np.maximum(second / mean_s**2 - 1.0, 0.0)
     arrivals = rate[:, None] * pool_share
-    servers = np.maximum(instances, 1e-9)
+    servers = _prefill_servers(system, rows, flow, instances)
     half = (
         np.stack([half_step_s(mix, t.combined)[r] for t, r in zip(tables, rows, strict=True)], axis=1) * flow.combined
     )
@@ -486,21 +502,25 @@ def _margin(system: System, rows: Ints, flow: Flow) -> Floats:
     margins = []
     for p, (table, r) in enumerate(zip(system.tables, rows, strict=True)):
         role = table.settings.role[r]
-        together = (role == BOTH) | flow.combined[:, p]
-        prefill = np.where(role == DECODE, np.inf, table.prefill.margin_byte[r].min(axis=1))
-        decode = np.where(role == PREFILL, np.inf, table.decode.margin_byte[r].min(axis=1))
-        decode = np.where(together, table.combined.margin_byte[r].min(axis=1), decode)
+        prefill, decode = table.prefill.margin_byte[r].min(axis=1), table.decode.margin_byte[r].min(axis=1)
         if system.stealing:
-            runs_p, runs_d = table.prefill.fits[r], table.decode.fits[r]
-            some = runs_p.any(axis=1) | runs_d.any(axis=1)
-            loose_p = np.where(runs_p, table.prefill.margin_byte[r], np.inf).min(axis=1)
-            loose_d = np.where(runs_d, table.decode.margin_byte[r], np.inf).min(axis=1)
-            loose = np.where(some, np.minimum(loose_p, loose_d), table.prefill.margin_byte[r].max(axis=1))
-            margin = np.where(together, np.minimum(prefill, decode), loose)
+            margin = _loosest_margin(table, r)
         else:
-            margin = np.minimum(prefill, decode)
+            margin = np.where(role == PREFILL, prefill, np.where(role == DECODE, decode, np.inf))
+        together = (role == BOTH) | flow.combined[:, p]
+        margin = np.where(together, table.combined_margin_byte[r], margin)
         margins.append(np.where(table.active[r], margin, np.inf))
     return np.stack(margins).min(axis=0)
+
+
+def _loosest_margin(table: PoolTable, r: Ints) -> Floats:
+    """Under work stealing: the tightest of what a pool can run; if it can run nothing, the least missing."""
+    prefill, decode = table.prefill.margin_byte[r], table.decode.margin_byte[r]
+    runs_prefill, runs_decode = table.prefill.fits[r], table.decode.fits[r]
+    runs = np.minimum(
+        np.where(runs_prefill, prefill, np.inf).min(axis=1), np.where(runs_decode, decode, np.inf).min(axis=1)
+    )
+    return np.where(np.isfinite(runs), runs, np.maximum(prefill.max(axis=1), decode.max(axis=1)))
 
 
 def _optimal_ratio(system: System, rows: Ints) -> Floats:
@@ -511,7 +531,8 @@ def _optimal_ratio(system: System, rows: Ints) -> Floats:
         n = table.settings.n[r].astype(np.float64)
         if pool.device.kind == "wse":
             seconds = (system.mix.share * table.decode.request_s[r]).sum(axis=1)
-            decoded += _share_of(table.instances[r], seconds)
+            free = (n > 0) & (seconds == 0)  # nothing to decode: a wafer keeps up with any number of GPUs
+            decoded += np.where(free, np.inf, _share_of(table.instances[r], seconds))
             wafers += n
         elif pool.device.kind == "gpu":
             seconds = (system.mix.share * table.prefill.request_s[r]).sum(axis=1)

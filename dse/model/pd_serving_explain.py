@@ -218,8 +218,10 @@ def _idle_wait(system: System, rows: Ints, e: Evaluation) -> float:
 
 def _memory(system: System, p: int, row: int, role: int) -> dict[str, float]:
     table, pool = system.tables[p], system.pools[p]
-    tables = [table.prefill] if role == PREFILL else [table.combined if role == BOTH else table.decode]
-    margin = float(min(t.margin_byte[row].min() for t in tables))
+    phases = [table.prefill] if role == PREFILL else [table.decode] if role == DECODE else [table.prefill, table.decode]
+    margin = float(min(t.margin_byte[row].min() for t in phases))
+    if role == BOTH:
+        margin = float(table.combined_margin_byte[row])
     return {
         "device_byte": pool.device.memory_byte,
         "usable_byte": pool.usable,

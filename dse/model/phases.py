@@ -156,7 +156,7 @@ def decode_time(
         message = group * a.hidden * ACTIVATION_BYTE
         hop = hop_s(message, device.link_byte_s, device.link_efficiency, device.link_latency_s)
         comm = np.where(n_dev > 1.0, n_dev * hop, 0.0)
-        moved = group_moved * n_dev
+        moved = group_moved * (b / group)
     step = fixed + np.maximum(compute, memory) + comm
     return PassTime(
         flop=flop,

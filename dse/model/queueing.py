@@ -14,6 +14,9 @@ from scipy.special import gammaincc, gammaln
 
 Floats = NDArray[np.float64]
 
+UTILISED = 1e-12
+"""A queue with less spare than this share of its capacity is at utilisation 1, up to rounding."""
+
 TAIL_PROBABILITY = 0.01
 """p99: one request in a hundred waits longer."""
 
@@ -45,7 +48,7 @@ def mean_wait_s(arrival_per_s: ArrayLike, servers: ArrayLike, service_s: ArrayLi
     """
     lam, c, s = (np.asarray(v, dtype=np.float64) for v in (arrival_per_s, servers, service_s))
     spare = c / s - lam
-    ok = spare > 0
+    ok = spare > UTILISED * c / s
     wait = erlang_c(c, lam * s) / np.where(ok, spare, 1.0) * (1.0 + np.asarray(service_cv2)) / 2.0
     return np.where(ok, wait, np.inf)
 
@@ -66,7 +69,7 @@ def tail_wait_s(
     """
     lam, c, s = (np.asarray(v, dtype=np.float64) for v in (arrival_per_s, servers, service_s))
     spare = c / s - lam
-    ok = spare > 0
+    ok = spare > UTILISED * c / s
     waiting = erlang_c(c, lam * s)
     decay_s = (1.0 + np.asarray(service_cv2)) / 2.0 / np.where(ok, spare, 1.0)  # Wq / C
     tail = decay_s * np.log(np.maximum(waiting / probability, 1.0))

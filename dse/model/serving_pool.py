@@ -133,6 +133,8 @@ class PoolTable:
     decode: PhaseTable
     combined: PhaseTable
     """Decode as it runs when the same instance also prefills (role both)."""
+    combined_margin_byte: Floats
+    """Bytes left on a device that does both phases: the tighter of them, over all classes (K,)."""
     prefill_rate: Floats
     decode_rate: Floats
     both_rate: Floats
@@ -304,8 +306,10 @@ def combined_table(pool: PoolPhysics, g: Floats, max_batch: Floats, prefill: Pha
     rate = largest_rate(lambda r: r <= work_rate(at(r)), upper)
     table = at(rate)
     interrupted = np.where(np.isinf(limit_s), np.inf, 1.0 - table.time.occupancy_s / limit_s).min(axis=1)
-    bound = np.minimum(work_rate(table), np.maximum(interrupted, 0.0) / occupied_s)
-    return table, np.where(upper > 0, bound, 0.0)
+    runs = upper > 0
+    safe = np.where(runs, occupied_s, 1.0)
+    bound = np.minimum(work_rate(table), np.where(runs, np.maximum(interrupted, 0.0), 0.0) / safe)
+    return table, np.where(runs, bound, 0.0)
 
 
 def slowest_class(pool: PoolPhysics, prefill: PhaseTable) -> Ints:
@@ -366,7 +370,8 @@ def pool_bill(device: Accelerator, site: Site, n: Ints, owned: int) -> PoolBill:
     else:
         unit = float(amortised_usd_per_h(capex, site.life_years, site.upkeep_frac_per_year))
         idle_usd += np.where(bought > 0, bought * unit, 0.0)
-    idle_usd += np.where(mine > 0, mine * float(upkeep_usd_per_h(capex, site.upkeep_frac_per_year)), 0.0)
+    if owned:
+        idle_usd += mine * float(upkeep_usd_per_h(capex, site.upkeep_frac_per_year))
     return PoolBill(
         provisioned_w=site.pue * provisioned_w(count, device.full_w, device.host_w),
         idle_w=idle_w,
@@ -445,6 +450,7 @@ def pool_table(
         prefill=_gather(prefill, config),
         decode=_gather(decode, config),
         combined=_gather(combined, config),
+        combined_margin_byte=np.minimum(shared.margin_byte, combined.margin_byte).min(axis=1)[config],
         prefill_rate=prefill_rate,
         decode_rate=decode_rate,
         both_rate=both_rate,

@@ -31,13 +31,14 @@ def latent_attention_parameters(
     """Matmul parameters of multi-head latent attention, per layer.
 
     h q_rank + q_rank a (d_nope + d_rope) + h (kv_rank + d_rope) + kv_rank a (d_nope + d_v) + a d_v h.
+    Without query compression (q_rank 0) the query takes h a (d_nope + d_rope).
 
     >>> latent_attention_parameters(7168, 128, 1536, 512, 128, 64, 128)
     187105280
     """
+    query = heads * (head_nope + head_rope)
     return (
-        hidden * q_rank
-        + q_rank * heads * (head_nope + head_rope)
+        (hidden * q_rank + q_rank * query if q_rank else hidden * query)
         + hidden * (kv_rank + head_rope)
         + kv_rank * heads * (head_nope + head_v)
         + heads * head_v * hidden
@@ -111,7 +112,7 @@ def arithmetic(model: Transformer) -> Arithmetic:
     linear = m.layers * attention + n_dense * dense_block + n_moe * (router + m.experts_per_token * expert + shared)
     routed = n_moe * m.experts * expert
     head = m.vocabulary * m.hidden
-    norms = (2 * m.layers + 1) * m.hidden + (m.layers * (m.q_rank + m.kv_rank) if latent else 0)
+    norms = (2 * m.layers + 1) * m.hidden
     biases = m.layers * (m.heads + 2 * m.kv_heads) * m.head_size if m.attention_bias else 0
     total = (
         m.layers * attention

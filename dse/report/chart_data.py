@@ -15,7 +15,7 @@ from dse.report.numbers import label, number, shown, shown_unit
 from dse.score import bounds_of
 
 CLOUD_POINTS: Final = 3000
-FRONT_POINTS: Final = 1500
+FRONT_POINTS: Final = 1000
 LIMIT_REACH: Final = 1.5
 """A limit farther out than this many times the largest point is told in words, not drawn."""
 SHAPES: Final = ("one kind of device", "mix of devices")

@@ -87,16 +87,25 @@ def specification(drawn: Scene) -> dict[str, Any]:
         .configure_legend(orient="bottom", titleLimit=320, **text)
     )
     plain: dict[str, Any] = chart.to_dict()
+    plain["datasets"] = _datasets(drawn)
     views = [part["name"] for panel in plain["concat"] for part in panel["layer"] if "name" in part]
     if views:
         plain["params"] = [{"name": BRUSH, "select": {"type": "interval"}, "views": views}]
     return plain
 
 
-def _chart(values: list[Datum]) -> Any:
+def _datasets(drawn: Scene) -> dict[str, list[Datum]]:
+    """All data of the figure by name, each once; kept out of Altair, which would check every number."""
+    stairs = {f"stairs{k}": staircase(drawn.front, k) for k in drawn.across}
+    limits = {f"limits{k}": [{"b": b} for b in bounds] for k, bounds in drawn.limits.items()}
+    picked = [d for d in drawn.front if d["pick"]]
+    return {"front": drawn.front, "picked": picked, "cloud": drawn.cloud, **stairs, **limits}
+
+
+def _chart(name: str) -> Any:
     import altair as alt
 
-    return alt.Chart(alt.InlineData(values=values))
+    return alt.Chart(alt.NamedData(name=name))
 
 
 def _fade(drawn: Scene) -> Any:
@@ -139,17 +148,17 @@ def _plane(drawn: Scene, k: int) -> Any:
     x, y = _axis(drawn, "x", k), _axis(drawn, "y", 0)
     layers = []
     if drawn.cloud:
-        layers.append(_chart(drawn.cloud).mark_circle(size=14, opacity=0.4, color=FAINT).encode(x=x, y=y))
-    stairs = _chart(staircase(drawn.front, k))
+        layers.append(_chart("cloud").mark_circle(size=14, opacity=0.4, color=FAINT).encode(x=x, y=y))
+    stairs = _chart(f"stairs{k}")
     line = stairs.mark_line(interpolate="step-after", strokeWidth=1.4, opacity=0.8, color=FAINT)
     layers.append(line.encode(x=x, y=y, order=alt.Order("i", type="quantitative")))
     for j, kind, channel in ((k, alt.X, "x"), (0, alt.Y, "y")):
         if drawn.limits.get(j):
-            rule = _chart([{"b": b} for b in drawn.limits[j]])
+            rule = _chart(f"limits{j}")
             rule = rule.mark_rule(strokeDash=[6, 4], strokeWidth=1.5, color=LIMIT)
             layers.append(rule.encode(**{channel: kind("b", type="quantitative")}))
     layers.append(_points(drawn, k).encode(x=x, y=y))
-    layers += _picked(drawn.front, x, y, _tooltip(drawn), name=True)
+    layers += _picked(x, y, _tooltip(drawn), name=True)
     title = f"{label(drawn.objectives[0])} against {label(drawn.objectives[k]).lower()}"
     return alt.layer(*layers).properties(title=title, width=420, height=320)
 
@@ -169,7 +178,7 @@ def _points(drawn: Scene, k: int) -> Any:
             legend=alt.Legend(gradientLength=180, tickCount=4),
         )
     shapes = alt.Scale(domain=list(SHAPES), range=["diamond", "circle"])
-    marks = _chart(drawn.front).mark_point(filled=True, size=62)
+    marks = _chart("front").mark_point(filled=True, size=62)
     return marks.encode(
         color=colour,
         tooltip=_tooltip(drawn),
@@ -178,9 +187,9 @@ def _points(drawn: Scene, k: int) -> Any:
     ).properties(name=f"plane{k}")
 
 
-def _picked(values: list[Datum], x: Any, y: Any, tooltip: list[Any], *, name: bool = False) -> list[Any]:
+def _picked(x: Any, y: Any, tooltip: list[Any], *, name: bool = False) -> list[Any]:
     """A ring around the recommended design, and its label."""
-    chosen = _chart([d for d in values if d["pick"]])
+    chosen = _chart("picked")
     ring = chosen.mark_point(filled=False, size=230, strokeWidth=2.5, color=ACCENT)
     layers = [ring.encode(x=x, y=y, tooltip=tooltip)]
     if name:
@@ -214,6 +223,7 @@ def _lane(drawn: Scene, field: str, title: str, unit: str, colour: str) -> Any:
         axis=alt.Axis(tickCount=ticks, minExtent=Y_EXTENT),
     )
     x, tooltip = _axis(drawn, "x", 0), _tooltip(drawn)
-    points = _chart(values).mark_circle(size=46, color=colour)
+    points = _chart("front").mark_circle(size=46, color=colour)
     points = points.encode(x=x, y=y, opacity=_fade(drawn), tooltip=tooltip)
-    return alt.layer(points, *_picked(values, x, y, tooltip)).properties(title=title, width=420, height=130)
+    rings = _picked(x, y, tooltip) if any(d["pick"] for d in values) else []
+    return alt.layer(points, *rings).properties(title=title, width=420, height=130)
