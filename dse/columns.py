@@ -29,6 +29,8 @@ COLUMNS: tuple[Column, ...] = (
     Column("prefill_batch_<pool>", "prompts", None, "prompts in one prefill pass"),
     Column("max_decode_batch_<pool>", "sequences", None, "largest decode batch the axis allows"),
     Column("decode_batch_<pool>", "sequences", None, "decode batch in use, averaged over requests"),
+    Column("prefill_frac_<pool>", "1", None, "share of all requests that the pool prefills"),
+    Column("decode_frac_<pool>", "1", None, "share of all requests that the pool decodes"),
     Column("weight_dtype", "", None, "data type of the weights"),
     Column("kv_dtype", "", None, "data type of the KV cache"),
     Column("compute_dtype", "", None, "data type of the arithmetic"),

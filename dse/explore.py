@@ -23,6 +23,7 @@ from dse.progress import Progress, Report, Stop, silent
 from dse.recommend import recommend
 from dse.resolve import Study
 from dse.score import bounds_of, score_index, violation
+from dse.whatif import raised_limits
 
 AUTO_EXHAUSTIVE_DESIGNS = 1_000_000_000
 """`auto` enumerates spaces up to this size: some minutes on one core."""
@@ -144,6 +145,7 @@ def run(
             "design_id": str(frontier["design_id"].iloc[position]),
             "rule": rule,
         }
+        info["raised_limits"] = raised_limits(study, frontier)
     else:
         info["infeasible"] = diagnose(study, nearest)
     return Result(study=study, frontier=frontier, candidates=_candidates(study, frontier), info=info)

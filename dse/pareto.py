@@ -20,6 +20,9 @@ Bools = NDArray[np.bool_]
 _DIGITS = 2.0**40
 """Twelve significant digits, in binary."""
 
+FINITE = 1e200
+"""Stands for infinity where cells are counted."""
+
 _BINS = {1: 4096, 2: 128, 3: 32}
 """Cells per axis of the running front's lookup, by number of axes: all fit in cache."""
 
@@ -99,7 +102,7 @@ class RunningFront:
 
     def _cell(self, axis: int, values: Floats) -> NDArray[np.intp]:
         bins = _BINS[len(self._low)]
-        scaled = (values - self._low[axis]) * self._scale[axis]
+        scaled = (np.minimum(values, FINITE) - self._low[axis]) * self._scale[axis]
         return np.clip(scaled, 0.0, bins - 1.0).astype(np.intp)
 
     def merge(self, points: Floats, index: Ints) -> None:
@@ -116,7 +119,7 @@ class RunningFront:
             self._build()
 
     def _build(self) -> None:
-        rest = self.points[:, 1:]
+        rest = np.minimum(self.points[:, 1:], FINITE)
         n_axes = rest.shape[1]
         bins = _BINS[n_axes]
         self._low = rest.min(axis=0)

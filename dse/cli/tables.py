@@ -62,7 +62,11 @@ def design_text(row: pd.Series, pools: Sequence[str]) -> str:
         if n:
             g = int(row[f"instance_size_{pool}"])
             each = f" in instances of {g}" if g > 1 else ""
-            parts.append(f"{n} x {pool} ({row[f'role_{pool}']}{each})")
+            role = str(row[f"role_{pool}"])
+            if role == "any":
+                prefill, decode = row[f"prefill_frac_{pool}"], row[f"decode_frac_{pool}"]
+                role = f"{prefill:.0%} of prefill, {decode:.0%} of decode"
+            parts.append(f"{n} x {pool} ({role}{each})")
     link = f", link {row['link']}" if row["link"] != "none" else ""
     return " + ".join(parts) + link
 

@@ -634,6 +634,8 @@ def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
             "eta": use.eta,
             "kv_out_byte_s": kv_out,
             "decode_batch": decode_batch,
+            "prefill_frac": flow.prefilled.sum(axis=2),
+            "decode_frac": flow.decoded.sum(axis=2),
         },
         flow=flow,
         prefill=prefill,

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.pd_serving import SATURATED, Evaluation, System
-from dse.model.queueing import tail_wait_s
 from dse.model.roofline import TERMS, binding_term
 from dse.model.serving_pool import ANY, BOTH, DECODE, PREFILL, ROLE_NAMES, PhaseTable
 from dse.units import quantity
@@ -191,29 +190,8 @@ def explanation(system: System, rows: Ints, link: Ints, e: Evaluation, names: Se
         "link_power_w": float(e.pairs[i] * system.links.power_w[link[i]] * system.site.pue),
         "aggregate_tok_s": float(e.columns["aggregate_tok_s"][i]),
         "best_single_tok_s": float(e.columns["best_single_tok_s"][i]),
-        "ttft_zero_load_wait_s": _idle_wait(system, rows, e),
     }
     return {"pools": pools, "system": whole}
-
-
-def _idle_wait(system: System, rows: Ints, e: Evaluation) -> float:
-    """p99 wait at the reported rate of the busiest prefill pool [s]; infinite at utilisation 1."""
-    waits = []
-    for p, (table, r) in enumerate(zip(system.tables, rows, strict=True)):
-        share = float(e.flow.prefilled[0, p].sum())
-        if share > 0:
-            row = int(r[0])
-            waits.append(
-                float(
-                    tail_wait_s(
-                        e.flow.rate[0] * share,
-                        table.instances[row],
-                        table.prefill_mean_s[row],
-                        table.prefill_cv2[row],
-                    )
-                )
-            )
-    return max(waits, default=0.0)
 
 
 def _memory(system: System, p: int, row: int, role: int) -> dict[str, float]:

@@ -15,8 +15,7 @@ from scipy.optimize import linprog
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-LP_OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-"""Tight enough that a rate is right to the ninth digit."""
+LP_TOLERANCE = 1e-10
 
 
 def split_rate(
@@ -193,7 +192,15 @@ def stealing_flows_lp(
     served[c, np.arange(n_flows)] = 1.0
     objective = np.zeros(n_flows + 1)
     objective[-1] = 1.0
-    result = linprog(objective, A_ub=rows, b_ub=np.zeros(len(rows)), A_eq=served, b_eq=share, method="highs-ds", options=LP_OPTIONS)
+    result = linprog(
+        objective,
+        A_ub=rows,
+        b_ub=np.zeros(len(rows)),
+        A_eq=served,
+        b_eq=share,
+        method="highs-ds",
+        options={"primal_feasibility_tolerance": LP_TOLERANCE, "dual_feasibility_tolerance": LP_TOLERANCE},
+    )
     if result.status != 0:
         raise ArithmeticError(f"the routing LP ended with: {result.message}")
     vertex = np.asarray(result.x, dtype=np.float64)

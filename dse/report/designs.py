@@ -21,7 +21,6 @@ ROLE_WORDS: Final = {
     "prefill": "for prefill",
     "decode": "for decode",
     "both": "for prefill and decode",
-    "any": "for whatever work is waiting",
 }
 HEADLINE_COLUMNS: Final = (
     "throughput_tok_s",
@@ -64,6 +63,15 @@ def part_list(study: Study, row: Row) -> str:
     return " + ".join(f"{count_of(row, p):,} × {p}" for p in pools_bought(study, row)) or "nothing"
 
 
+def role_words(row: Row, pool: str) -> str:
+    """What a pool is for; under work stealing, the share of each phase that flows to it."""
+    role = str(row.get(f"role_{pool}", ""))
+    if role != "any":
+        return ROLE_WORDS.get(role, "")
+    prefill, decode = value_of(row, f"prefill_frac_{pool}"), value_of(row, f"decode_frac_{pool}")
+    return f"for {prefill:.0%} of prefill and {decode:.0%} of decode"
+
+
 def bill_of_materials(study: Study, row: Row) -> str:
     """The design in one sentence."""
     owned = {o.name: o.owned for o in study.problem.pools}
@@ -76,7 +84,7 @@ def bill_of_materials(study: Study, row: Row) -> str:
             text += f" ({have:,} already owned)"
         if size > 1:
             text += f" in {n // size:,} instance{'s' if n // size > 1 else ''} of {size}"
-        parts.append(f"{text} {ROLE_WORDS.get(str(row.get(f'role_{pool}', '')), '')}".strip())
+        parts.append(f"{text} {role_words(row, pool)}".strip())
     verb = "Rent" if study.envelope.site.cost_basis == "rental" else "Buy"
     link = str(row.get("link", "none"))
     joined = f", joined by {_link_words(link)}" if link != "none" else ""

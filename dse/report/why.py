@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from dse.errors import InputError
 from dse.explore import Result
-from dse.recommend import one_more, settings_of
+from dse.recommend import settings_of
 from dse.report.designs import Row, value_of
-from dse.report.numbers import duration, number, percent, shown, signed
+from dse.report.numbers import label, number, percent, shown, signed
 from dse.score import explain
+from dse.whatif import one_more
 
 UNCHANGED: Final = 1e-9
 """Relative change of a score below which it is no change."""
@@ -54,6 +55,8 @@ class Why:
     link: Bar | None
     more: list[tuple[str, str, str, str, str]]
     """Change, throughput, cost, power, verdict."""
+    raised: list[str]
+    """What the least raise of each limit would let in."""
     drift: str
     """Set where today's score differs from the run's: the catalogue or the model has changed since."""
 
@@ -75,7 +78,17 @@ def why(result: Result) -> Why | None:
         system=system_lines(system),
         link=link_bar(system),
         more=[more_line(m, row) for _, m in more.iterrows()],
+        raised=[raised_line(r) for r in result.info.get("raised_limits", [])],
         drift=_drift(frame.iloc[0], row),
+    )
+
+
+def raised_line(raised: Mapping[str, Any]) -> str:
+    """One raised limit in a sentence."""
+    name, now, needed = str(raised["limit"]), float(raised["now"]), float(raised["needed"])
+    return (
+        f"{label(name)}: {signed(name, needed - now)} on the limit of {shown(name, now)} lets in a design that is "
+        f"{shown(str(raised['objective']), float(raised['gain']))} faster than the fastest within it."
     )
 
 
@@ -146,7 +159,6 @@ def system_lines(s: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("Requests", f"{number(s['requests_s'])} requests/s", "served at capacity"),
         ("Pools side by side", f"{number(s['aggregate_tok_s'])} tok/s", "sum of the pools, each alone"),
         ("Best pool alone", f"{number(s['best_single_tok_s'])} tok/s", "the larger of them"),
-        ("p99 wait for prefill", duration(s["ttft_zero_load_wait_s"]), "queue of the busiest prefill pool"),
     ]
     if s["link_byte_s"] is not None:
         cost, power = shown("cost_usd_per_h", s["link_cost_usd_per_h"]), shown("power_w", s["link_power_w"])
