@@ -10,7 +10,7 @@ from dse import explore
 from dse.catalog import load_catalog
 from dse.explore import write_run
 from dse.resolve import Study
-from dse.score import explain, score
+from dse.scoring import explain, score
 
 __all__ = ["Result", "Study", "explain", "load_catalog", "run", "score", "write_run"]
 

@@ -9,12 +9,12 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.cluster import map_units
+from dse.cluster import WORTH_RAY_S, map_units
 from dse.errors import MethodError
 from dse.pareto import RunningFront, minimised, signed
 from dse.progress import Progress, Report, Stop
 from dse.resolve import Study
-from dse.score import bounds_of, violation, within_bounds
+from dse.scoring import bounds_of, violation, within_bounds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -69,7 +69,7 @@ def explore(study: Study, *, workers: int, address: str, report: Report, stop: S
     front = RunningFront(len(study.envelope.objectives.names))
     total = Found(front.points, front.index)
     estimated_s = study.space.n_designs / SCREENED_PER_S
-    if workers == 1 or estimated_s < 10.0:
+    if workers == 1 or estimated_s < WORTH_RAY_S:
         for done, unit in enumerate(study.space.units(), start=1):
             _search_unit(study, unit, front, total)
             if done % 16 == 0 or done == n_units:

@@ -22,7 +22,7 @@ from dse.pareto import minimised, nondominated
 from dse.progress import Progress, Report, Stop, silent
 from dse.recommend import recommend
 from dse.resolve import Study
-from dse.score import bounds_of, score_index, violation
+from dse.scoring import bounds_of, score_index, violation
 from dse.whatif import raised_limits
 
 AUTO_EXHAUSTIVE_DESIGNS = 1_000_000_000

@@ -20,7 +20,7 @@ from dse.errors import MethodError, SelfCheckError
 from dse.pareto import minimised, nondominated
 from dse.progress import Progress, Report, Stop
 from dse.resolve import Study
-from dse.score import bounds_of, score_index
+from dse.scoring import bounds_of, score_index
 from dse.solve import Solver, Status
 
 Floats = NDArray[np.float64]

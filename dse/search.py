@@ -22,7 +22,7 @@ from dse.columns import OBJECTIVE_SENSE
 from dse.pareto import RunningFront, minimised
 from dse.progress import Progress, Report, Stop
 from dse.resolve import Study
-from dse.score import bounds_of, finish, violation
+from dse.scoring import bounds_of, finish, violation
 
 if TYPE_CHECKING:
     import optuna

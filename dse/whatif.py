@@ -12,11 +12,11 @@ from dse.columns import OBJECTIVE_SENSE
 from dse.progress import Stop, silent
 from dse.recommend import settings_of
 from dse.resolve import Study
-from dse.score import score, score_index
+from dse.scoring import score, score_index
 
 EXPLORED_AGAIN = 5_000_000
 """Spaces up to this size are explored again beyond their limits: a second or two."""
-RAISED = 1.25
+RAISED = 2.0
 """How far beyond a limit is looked for the next better design."""
 
 
@@ -72,7 +72,7 @@ def one_more(study: Study, row: pd.Series) -> pd.DataFrame:
 def raised_limits(study: Study, frontier: pd.DataFrame) -> list[dict[str, float | str]]:
     """For each upper limit on a minimised objective: the least raise that lets a faster design in.
 
-    Explores the study again with that one limit raised by a quarter; empty for spaces too large for that, or
+    Explores the study again with that one limit doubled; empty for spaces too large for that, or
     where enumeration does not apply. Keys: limit, now, needed, gain (in the first objective) and objective.
     """
     objectives = study.envelope.objectives

@@ -347,7 +347,7 @@ def resolve(study: ServingStudy, folder: Path) -> ServingProblem:
         model=arithmetic(find_model(work.model, folder)),
         classes=classes,
         mix=Mix(
-            share=share / share.sum(),
+            share=share if abs(share.sum() - 1.0) < 1e-12 else share / share.sum(),
             input_tokens=np.array([c.input_tokens for c in classes], dtype=np.float64),
             output_tokens=np.array([c.output_tokens for c in classes], dtype=np.float64),
         ),
@@ -377,8 +377,6 @@ def portable(study: ServingStudy, problem: ServingProblem, folder: Path) -> tupl
     if study.workload.trace is not None:
         del work["trace"]
         work["requests"] = [asdict(c) for c in problem.classes]
-        total = sum(c.share for c in problem.classes)
-        work["requests"] = [{**r, "share": r["share"] / total} for r in work["requests"]]
     places = [(work, "model", ".json")] + [(pool, "device", ".toml") for pool in raw["pool"]]
     for table, key, ending in places:
         if table[key].endswith(ending):

@@ -16,7 +16,7 @@ from dse.errors import MethodError
 from dse.pareto import minimised
 from dse.progress import Stop, silent
 from dse.resolve import Study
-from dse.score import score_index
+from dse.scoring import score_index
 
 TWO_CLASSES = [
     {"name": "short", "share": 0.7, "input_tokens": 300, "output_tokens": 500},

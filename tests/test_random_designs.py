@@ -10,7 +10,7 @@ import pytest
 from random_designs import draw
 
 from dse.resolve import Study
-from dse.score import explain
+from dse.scoring import explain
 
 TOLERANCE = 1e-9
 

@@ -15,7 +15,7 @@ import tomli_w
 
 from dse.catalog import load_catalog
 from dse.resolve import Study
-from dse.score import score
+from dse.scoring import score
 
 TOKENS = (128, 256, 512, 1024, 2048, 4096, 8192)
 N_LIN, N_HEAD, TOTAL, L, KV = 6_476_005_376, 131_072_000, 6_738_415_616, 32, 524_288

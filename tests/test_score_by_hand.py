@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dse.resolve import Study
-from dse.score import explain, score
+from dse.scoring import explain, score
 
 GPU = """
 name = "hand-gpu"

@@ -24,7 +24,7 @@ def score(
 ) -> None:
     """Score one design, on or off the study's axes, and explain it."""
     from dse.resolve import Study
-    from dse.score import explain as explained
+    from dse.scoring import explain as explained
 
     loaded = Study.load(study)
     frame, detail = explained(loaded, _settings(set_ or []))

@@ -272,12 +272,18 @@ def _split_flows(system: System, rows: Ints, link: Ints, alone: Bools) -> Flow:
 
 
 def _stealing_flows(system: System, rows: Ints, link: Ints, skip: Bools) -> Flow:
-    """Best flows: greedy by speed ratio for two pools while the link is slack, else a small LP a design."""
+    """Best flows: greedy by speed ratio for two pools while the link is slack, else a small LP a design.
+
+    With a TTFT limit, routes that miss it even without waiting are closed, and the rate of the best flows
+    over what is left is scaled down until p99 meets the limit.
+    """
     n, n_pools, q, kv = rows.shape[1], len(system.tables), system.mix.share, system.class_kv_byte
     rate, z = np.zeros(n), np.zeros((n, n_pools, n_pools, len(q)))
     todo = ~skip
-    if system.lines is not None and todo.any():
-        at = np.flatnonzero(todo)
+    limited = bool(np.isfinite(system.limits.ttft_p99_s))
+    allowed = _routes_in_time(system, rows, link) if limited else np.ones_like(z, dtype=np.bool_)
+    if system.lines is not None:
+        at = np.flatnonzero(todo & allowed.all(axis=(1, 2, 3)))
         rate[at], z[at] = _greedy_flows(system, rows[:, at])
         crossing = (z[at] * kv).sum(axis=3)
         crossing[:, np.arange(2), np.arange(2)] = 0.0
@@ -287,16 +293,35 @@ def _stealing_flows(system: System, rows: Ints, link: Ints, skip: Bools) -> Flow
         instances = np.array([t.instances[r[i]] for t, r in zip(system.tables, rows, strict=True)])
         prefill_s = np.stack([t.prefill.request_s[r[i]] for t, r in zip(system.tables, rows, strict=True)])
         decode_s = np.stack([t.decode.request_s[r[i]] for t, r in zip(system.tables, rows, strict=True)])
-        rate[i], z[i] = stealing_flows_lp(instances, prefill_s, decode_s, q, kv, float(system.links.byte_s[link[i]]))
+        byte_s = float(system.links.byte_s[link[i]])
+        rate[i], z[i] = stealing_flows_lp(instances, prefill_s, decode_s, q, kv, byte_s, allowed[i])
     flow = Flow(rate=rate, z=z, combined=np.zeros((n, n_pools), dtype=np.bool_))
-    if not np.isfinite(system.limits.ttft_p99_s):
+    if not limited:
         return flow
 
     def meets(trial: Floats) -> Bools:
         return np.asarray(_ttft(system, rows, link, flow, trial)[1] <= system.limits.ttft_p99_s)
 
-    held = largest_rate(meets, rate)
-    return Flow(rate=held, z=z, combined=flow.combined)
+    return Flow(rate=largest_rate(meets, rate), z=z, combined=flow.combined)
+
+
+def _counted(mix: Mix) -> Bools:
+    """Classes that p99 looks at: those of at least 1 % share, or all if none is (C,)."""
+    return mix.share >= P99_SHARE if (mix.share >= P99_SHARE).any() else mix.share > 0
+
+
+def _routes_in_time(system: System, rows: Ints, link: Ints) -> Bools:
+    """Routes p to p' of a class whose prefill and transfer alone meet the TTFT limit (N, P, P, C)."""
+    latency = _stack(system.tables, rows, "prefill", "latency_s")[:, :, None, :]
+    crosses = ~np.eye(len(system.tables), dtype=np.bool_)[None, :, :, None]
+    transfer = _transfer_s(system, link)[:, None, None, :]
+    unqueued = latency + np.where(crosses, transfer, 0.0)
+    return np.asarray((unqueued <= system.limits.ttft_p99_s) | ~_counted(system.mix))
+
+
+def _transfer_s(system: System, link: Ints) -> Floats:
+    """Time to move a request's KV cache from one pool to another (N, C)."""
+    return np.asarray(system.class_kv_byte / system.links.byte_s[link][:, None] + system.links.latency_s[link][:, None])
 
 
 def _greedy_flows(system: System, rows: Ints) -> tuple[Floats, Floats]:
@@ -369,13 +394,12 @@ def _ttft(system: System, rows: Ints, link: Ints, flow: Flow, rate: Floats) -> t
     )
     own = np.arange(len(tables))
     stays = flow.z[:, own, own]
-    transfer = system.class_kv_byte / system.links.byte_s[link][:, None] + system.links.latency_s[link][:, None]
+    transfer = _transfer_s(system, link)
     crosses = np.maximum(x - stays, 0.0)
     wait = mean_wait_s(arrivals, servers, mean_s, cv2) + half
     mean = (_weighted(pool_share, wait)).sum(axis=1) + (_weighted(x, latency)).sum(axis=2).sum(axis=1)
     mean = mean + (crosses * transfer[:, None, :]).sum(axis=(1, 2))
-    counted = mix.share >= P99_SHARE if (mix.share >= P99_SHARE).any() else mix.share > 0
-    slow = np.where((x > 0) & counted, latency, -np.inf).argmax(axis=2)[:, :, None]
+    slow = np.where((x > 0) & _counted(mix), latency, -np.inf).argmax(axis=2)[:, :, None]
     slow_latency = np.take_along_axis(latency, slow, axis=2)[:, :, 0]
     slow_transfer = np.where(
         np.take_along_axis(crosses, slow, axis=2)[:, :, 0] > 0,

@@ -80,6 +80,8 @@ def _no_rate(system: System, rows: Ints, n_active: int) -> str:
     if n_active == 0:
         return "nothing is bought"
     if system.stealing:
+        if np.isfinite(system.limits.ttft_p99_s):
+            return f"slo: ttft_p99_s {system.limits.ttft_p99_s:g} s cannot be met by any pool through this link"
         return "some request class fits on no pool in some phase"
     roles = [int(t.settings.role[r]) for t, r in zip(system.tables, rows, strict=True) if t.active[r]]
     missing = [STAGES[phase] for phase in (PREFILL, DECODE) if phase not in roles]

@@ -150,14 +150,15 @@ def stealing_flows_lp(
     share: Floats,
     kv_byte: Floats,
     link_byte_s: float,
+    allowed: NDArray[np.bool_] | None = None,
 ) -> tuple[float, Floats]:
     """Best rate and flows of one design with any number of pools, link limits included.
 
     Minimise T subject to sum_{p,p'} z[p,p',c] = q_c; per pool sum_c (prefill_s x + decode_s w) <=
     instances T; per ordered pair of different pools sum_c kv_c z <= S T. The rate is 1/T.
 
-    Shapes: instances (P,), prefill_s and decode_s (P, C), share and kv_byte (C,). Returns the rate and
-    z (P, P, C); rate 0 where some class can run nowhere.
+    Shapes: instances (P,), prefill_s and decode_s (P, C), share and kv_byte (C,), allowed routes
+    (P, P, C), all if not given. Returns the rate and z (P, P, C); rate 0 where some class can run nowhere.
 
     >>> r, z = stealing_flows_lp(np.array([1.0, 1.0]), np.array([[1.0], [4.0]]), np.array([[4.0], [1.0]]),
     ...     np.array([1.0]), np.array([1e9]), 1e12)
@@ -167,6 +168,8 @@ def stealing_flows_lp(
     n_pools, n_classes = prefill_s.shape
     flow_s = prefill_s[:, None, :] + decode_s[None, :, :]
     possible = np.isfinite(flow_s) & (instances[:, None, None] > 0) & (instances[None, :, None] > 0)
+    if allowed is not None:
+        possible &= allowed
     p, q, c = np.nonzero(possible)
     empty = np.zeros((n_pools, n_pools, n_classes))
     if len(set(c.tolist())) < n_classes:

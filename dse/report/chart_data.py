@@ -12,7 +12,7 @@ from dse.explore import Result
 from dse.report.designs import Row, count_of, part_list, pools_bought, ratio_text, value_of
 from dse.report.frontier_rows import Distinct, roles_text, spread
 from dse.report.numbers import label, number, shown, shown_unit
-from dse.score import bounds_of
+from dse.scoring import bounds_of
 
 CLOUD_POINTS: Final = 3000
 FRONT_POINTS: Final = 1000

@@ -12,7 +12,7 @@ from dse.explore import Result
 from dse.recommend import settings_of
 from dse.report.designs import Row, value_of
 from dse.report.numbers import label, number, percent, shown, signed
-from dse.score import explain
+from dse.scoring import explain
 from dse.whatif import one_more
 
 UNCHANGED: Final = 1e-9

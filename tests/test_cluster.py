@@ -1,0 +1,49 @@
+"""Work units: here, and on Ray with the same result."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+from conftest import small_study
+
+from dse import cluster, exhaustive
+from dse.progress import Stop, silent
+from dse.resolve import Study
+
+
+def triple(shared: int, unit: int) -> int:
+    return shared * unit
+
+
+def test_units_run_here_in_order() -> None:
+    assert list(cluster.map_units(triple, 3, [1, 2, 5])) == [(0, 3), (1, 6), (2, 15)]
+
+
+def test_little_work_never_starts_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("Ray was started")
+
+    monkeypatch.setattr(cluster, "_map_on_ray", refuse)
+    assert dict(cluster.map_units(triple, 2, [4], workers=2, estimated_s=1.0)) == {0: 8}
+
+
+@pytest.mark.slow
+def test_two_workers_give_the_same_frontier() -> None:
+    raw = small_study(
+        pool=[
+            {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 900}},
+            {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 90}},
+        ]
+    )
+    study = Study.from_dict(raw)
+    alone = exhaustive.explore(study, workers=1, address="local", report=silent, stop=Stop())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray warns about its own future defaults
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cluster, "WORTH_RAY_S", 0.0)
+            patch.setattr(exhaustive, "WORTH_RAY_S", 0.0)
+            shared = exhaustive.explore(study, workers=2, address="local", report=silent, stop=Stop())
+    assert shared.index.tolist() == alone.index.tolist()
+    assert shared.candidates == alone.candidates
