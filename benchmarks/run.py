@@ -194,7 +194,7 @@ def main() -> None:
         "",
         "## Speed of `pd_serving`",
         "",
-        "Screening: rate, cost, power, feasibility and legality of every design, in blocks; pool tables are built once.",
+        "Screening: rate, cost, power, feasibility and legality of every design, in blocks.",
         "The numpy pass is one multiply-add over the float64 values that screening reads per design.",
         "Scored in full: every numeric column of the result frame. Whole run: enumeration with its frontier.",
         "",

@@ -81,6 +81,18 @@ COLUMNS: tuple[Column, ...] = (
         "max",
         "throughput over the best single-device design scaled to the same power",
     ),
+    Column(
+        "gain_apart_equal_cost",
+        "1",
+        "max",
+        "as gain_equal_cost, but against one device with the phases on separate instances and free KV transfer",
+    ),
+    Column(
+        "gain_apart_equal_power",
+        "1",
+        "max",
+        "as gain_equal_power, but against one device with the phases on separate instances and free KV transfer",
+    ),
     Column("feasible", "", None, "legal, fits in memory, meets service limits, demand and limits"),
     Column("infeasible_reason", "", None, "why not, with the missing amount"),
     Column("on_front", "", None, "not dominated by any feasible candidate"),
@@ -92,10 +104,11 @@ _TEXT = {
     "weight_dtype", "kv_dtype", "compute_dtype", "role_<pool>",
 }  # fmt: skip
 
+_GAINS = ("gain_equal", "gain_apart")
+"""Known only once a study's single-device designs are."""
+
 OBJECTIVE_SENSE: dict[str, Sense] = {
-    c.name: c.sense
-    for c in COLUMNS
-    if c.sense is not None and "<pool>" not in c.name and not c.name.startswith("gain_equal")
+    c.name: c.sense for c in COLUMNS if c.sense is not None and "<pool>" not in c.name and not c.name.startswith(_GAINS)
 }
 """Columns that may be an objective; the gains at equal cost and power are known only after exploring."""
 
@@ -121,7 +134,7 @@ def limit_sense(name: str) -> Sense:
 def takes_limit(name: str) -> bool:
     """Whether a limit may name this column: numeric, and known while designs are scored."""
     found = column(name)
-    return found is not None and found.name not in _TEXT and not found.name.startswith("gain_equal")
+    return found is not None and found.name not in _TEXT and not found.name.startswith(_GAINS)
 
 
 NUMERIC_COLUMNS: tuple[str, ...] = tuple(c.name for c in COLUMNS if takes_limit(c.name))

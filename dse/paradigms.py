@@ -43,8 +43,8 @@ class Space(Protocol):
         ...
 
     @property
-    def single_best(self) -> tuple[float, float]:
-        """Best throughput per USD/h and per W of any pool alone."""
+    def single_best(self) -> tuple[float, float, float, float]:
+        """Best throughput per USD/h and per W of any pool alone; the same with the phases apart."""
         ...
 
     @property

@@ -95,11 +95,13 @@ def finish(study: Study, columns: Mapping[str, Values]) -> pd.DataFrame:
             reasons[i] = f"{reasons[i]}; {text}" if reasons[i] else text
     frame["infeasible_reason"] = pd.Series(reasons, index=frame.index, dtype="str")
     frame["feasible"] = reasons == ""
-    per_usd, per_w = study.space.single_best
+    per_usd, per_w, apart_per_usd, apart_per_w = study.space.single_best
     tok = frame["throughput_tok_s"].to_numpy(dtype=np.float64)
     for name, base, best in (
         ("gain_equal_cost", "cost_usd_per_h", per_usd),
         ("gain_equal_power", "power_w", per_w),
+        ("gain_apart_equal_cost", "cost_usd_per_h", apart_per_usd),
+        ("gain_apart_equal_power", "power_w", apart_per_w),
     ):
         spent = frame[base].to_numpy(dtype=np.float64) * best
         frame[name] = np.divide(tok, spent, out=np.full_like(tok, np.nan), where=spent > 0)

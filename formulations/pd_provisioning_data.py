@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.pd_serving import System
-from dse.model.serving_pool import BOTH, DECODE, PREFILL, PoolTable
+from dse.model.pool_table import PoolTable
+from dse.model.serving_pool import BOTH, DECODE, PREFILL
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -238,8 +239,8 @@ def _pool_options(t: PoolTable, listed: NDArray[np.bool_], system: System, count
         power_w=t.bill.provisioned_w[row],
         instances=t.instances[row],
         config=t.config[row],
-        config_prefill_s=t.prefill.request_s[t.config_row],
-        config_decode_s=t.decode.request_s[t.config_row],
+        config_prefill_s=t.prefill.request_s,
+        config_decode_s=t.decode.request_s,
     )
 
 

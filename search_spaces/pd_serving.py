@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dse.errors import InputError, unknown_name
-from dse.model.pd_serving import Evaluation, LinkTable, Screen, System, evaluate, lines_of, screen
+from dse.model.pd_serving import Evaluation, LinkTable, Screen, System, evaluate, screen
 from dse.model.pd_serving_explain import bottlenecks, explanation, infeasible_reasons
+from dse.model.pool_table import pool_bill, pool_table
 from dse.model.serving_pool import (
     ANY,
     BOTH,
@@ -28,8 +29,6 @@ from dse.model.serving_pool import (
     PoolPhysics,
     Precision,
     Settings,
-    pool_bill,
-    pool_table,
 )
 from dse.units import DTYPE_BYTE
 
@@ -54,6 +53,16 @@ class Regime:
 
     precision: Precision
     routing: Routing
+
+
+class SingleBest(NamedTuple):
+    """Best throughput of a fleet of one pool per USD/h and per W."""
+
+    tok_s_per_usd_h: float
+    tok_s_per_w: float
+    apart_tok_s_per_usd_h: float
+    """With the phases on separate instances of that pool, KV cache moving between them for free."""
+    apart_tok_s_per_w: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +140,6 @@ def build_system(problem: ServingProblem, regime: Regime, settings: Sequence[Set
         limits=problem.limits,
         demand_requests_s=problem.demand_requests_s,
         site=problem.site,
-        lines=lines_of(tables, problem.mix) if stealing and len(tables) == 2 else None,
     )
 
 
@@ -404,19 +412,23 @@ class ServingSpace:
     # -- baselines --------------------------------------------------------------------------------
 
     @cached_property
-    def single_best(self) -> tuple[float, float]:
-        """Best throughput per USD/h and per W of any pool alone, whatever the user's limits allow."""
-        per_usd = per_w = 0.0
+    def single_best(self) -> SingleBest:
+        """The best single-device fleets, whatever the user's limits allow."""
+        best = SingleBest(0.0, 0.0, 0.0, 0.0)
         for regime in range(len(self.regimes)):
             system = self.system(regime)
             for table in system.tables:
-                tok = table.alone_rate * system.output_tok
-                at = tok > 0
                 cost = table.bill.idle_usd_per_h + table.bill.busy_usd_per_h * table.alone_busy
-                with np.errstate(divide="ignore"):
-                    per_usd = max(per_usd, float((tok[at] / cost[at]).max(initial=0.0)))
-                    per_w = max(per_w, float((tok[at] / table.bill.provisioned_w[at]).max(initial=0.0)))
-        return per_usd, per_w
+                busy_cost = table.bill.idle_usd_per_h + table.bill.busy_usd_per_h
+                watts = table.bill.provisioned_w
+                together, apart = table.alone_rate * system.output_tok, table.apart_rate * system.output_tok
+                best = SingleBest(
+                    max(best.tok_s_per_usd_h, _largest_ratio(together, cost)),
+                    max(best.tok_s_per_w, _largest_ratio(together, watts)),
+                    max(best.apart_tok_s_per_usd_h, _largest_ratio(apart, busy_cost)),
+                    max(best.apart_tok_s_per_w, _largest_ratio(apart, watts)),
+                )
+        return best
 
     # -- Optuna: what is bought outside, how it is set up inside -------------------------------------
 
@@ -445,6 +457,12 @@ class ServingSpace:
         mesh = np.meshgrid(*axes, indexing="ij")
         index = self.encode(regime, mesh[0].ravel(), [m.ravel() for m in mesh[1:]])
         return index[self.legal(index)] if len(index) else index
+
+
+def _largest_ratio(gain: Floats, spent: Floats) -> float:
+    """Largest gain per unit spent; what costs nothing is no measure for what does."""
+    at = (gain > 0) & (spent > 0)
+    return float((gain[at] / spent[at]).max(initial=0.0))
 
 
 def _merge(parts: Sequence[tuple[Ints, dict[str, NDArray[Cell]]]], n: int) -> dict[str, NDArray[Cell]]:

@@ -12,9 +12,6 @@ from dse.model.routing import (
     exact_rate,
     split_rate,
     stealing_flows_lp,
-    stealing_lines,
-    stealing_shares,
-    two_pool_flows,
 )
 
 
@@ -173,28 +170,3 @@ def test_stealing_is_optimal_to_1e_9() -> None:
         np.array(n), np.array(pre), np.array(dec), np.array([1.0]), np.array([167772160.0]), 0.5e9
     )
     assert got == pytest.approx(want, rel=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_two_pool_lines_are_the_programme_with_a_slack_link(seed: int) -> None:
-    rng = random.Random(seed)
-    m = rng.choice([1, 2, 3])
-    n = [float(rng.randint(1, 9)), float(rng.randint(1, 9))]
-    pre = [[rng.uniform(0.1, 3) for _ in range(m)] for _ in range(2)]
-    dec = [[rng.uniform(0.1, 9) for _ in range(m)] for _ in range(2)]
-    q = [1 / m] * m
-    lines = stealing_lines(*[np.array([[x / m for x in pre[p] + dec[p]]]) for p in range(2)])
-    bound = float((lines.alpha[:, 0] * n[0] + lines.beta[:, 0] * n[1]).min())
-    assert bound == pytest.approx(rate_by_another_programme(n, pre, dec, q, [1.0] * m, 1e18), rel=1e-8)
-    on_a = stealing_shares(
-        np.array([[x / m for x in pre[0] + dec[0]]]), np.array([[x / m for x in pre[1] + dec[1]]]),
-        np.array([n[0] / bound]),
-    )  # fmt: skip
-    z = two_pool_flows(np.array(q), on_a[:, :m], on_a[:, m:])[0]
-    allowed = exact_rate(np.array(n), np.array(pre), np.array(dec), np.ones(m), 1e18, z)
-    assert allowed == pytest.approx(bound, rel=1e-9)
-
-
-def test_flows_stay_where_they_can() -> None:
-    z = two_pool_flows(np.array([1.0]), np.array([[0.3]]), np.array([[0.8]]))[0, :, :, 0]
-    assert z.round(12).tolist() == [[0.3, 0.0], [0.5, 0.2]]

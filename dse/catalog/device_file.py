@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
+import tomli_w
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from dse.errors import InputError
@@ -102,6 +104,17 @@ def load_device_file(path: Path) -> Accelerator:
             for name, e in phases.items()
         },
     )
+
+
+def device_file_text(device: Accelerator) -> str:
+    """A device as the text of a device file; reading it gives the device again."""
+    table = {name: value for name, value in asdict(device).items() if value is not None}
+    table["peak_flop_s"] = dict(device.peak_flop_s)
+    table["efficiency"] = {
+        phase: {"compute": e.compute, "memory": e.memory, "fixed_layer_s": e.fixed_layer_s}
+        for phase, e in device.efficiency.items()
+    }
+    return tomli_w.dumps(table)
 
 
 def read_toml(path: Path) -> dict[str, object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from dse.cli.catalog import catalog
@@ -19,6 +21,25 @@ app = typer.Typer(
     rich_markup_mode=None,
     epilog="Add --debug to any command for a traceback.",
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"heterodse {version('heterodse')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Which mix of GPUs and wafer-scale engines to buy for an LLM workload, how to lay the work on it, and why."""
+
+
 app.command()(run)
 app.command()(score)
 app.command()(check)

@@ -23,10 +23,12 @@ def catalog(
     kind: Annotated[Kind, typer.Argument(help="devices, models or links.")],
     name: Annotated[str | None, typer.Argument(help="One entry, with source and grade of every number.")] = None,
     as_json: AsJson = False,
+    as_toml: Annotated[bool, typer.Option("--toml", help="One device as a device file, to edit and use.")] = False,
+    profile: Annotated[str, typer.Option(help="Efficiency profile of the device file.")] = "default",
 ) -> None:
     """List what the catalogue knows, or every number of one entry with its source."""
     from dse.catalog import load_catalog
-    from dse.errors import UnknownNameError, unknown_name
+    from dse.errors import InputError, UnknownNameError, unknown_name
 
     known = load_catalog()
     names = {"devices": known.devices, "models": known.models, "links": known.links}[kind.value]
@@ -37,6 +39,13 @@ def catalog(
             typer.echo(json.dumps(sorted(names), indent=2))
         else:
             _list(kind)
+        return
+    if as_toml:
+        if kind is not Kind.devices:
+            raise InputError(f"--toml: only devices have a file of their own, not {kind.value}")
+        from dse.catalog import device_file_text
+
+        typer.echo(device_file_text(known.device(name, profile)), nl=False)
         return
     facts = known.facts_of(kind.value, name)
     if as_json:

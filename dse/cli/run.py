@@ -135,7 +135,7 @@ def _as_json(result: Result, folder: Path) -> dict[str, Any]:
 
 
 def _print(result: Result, folder: Path, page: Path) -> None:
-    from dse.cli.tables import console, design_text, distinct_rows, figure, frontier_table
+    from dse.cli.tables import baselines_text, console, design_text, distinct_rows, figure, frontier_table
 
     info, pools = result.info, result.study.space.pool_names
     out = console()
@@ -161,6 +161,7 @@ def _print(result: Result, folder: Path, page: Path) -> None:
             f"{figure(recommended['power_w'] / 1e3)} kW; binds: {recommended['bottleneck']}",
             markup=False,
         )
+        out.print(f"  {baselines_text(recommended)}", markup=False)
         _print_one_more(result)
     out.print(f"Report: {page}", markup=False, soft_wrap=True)
     out.print(f"Run folder: {folder}", markup=False, soft_wrap=True)

@@ -71,6 +71,15 @@ def design_text(row: pd.Series, pools: Sequence[str]) -> str:
     return " + ".join(parts) + link
 
 
+def baselines_text(row: pd.Series) -> str:
+    """The design against fleets of one device, in words."""
+    return (
+        f"against the best fleet of one device: {figure(row['gain_equal_cost'])} times its throughput at equal cost, "
+        f"{figure(row['gain_equal_power'])} at equal power; with its phases on separate instances: "
+        f"{figure(row['gain_apart_equal_cost'])} and {figure(row['gain_apart_equal_power'])}"
+    )
+
+
 def frontier_table(frame: pd.DataFrame, pools: Sequence[str], objectives: Sequence[str], recommended: str) -> Table:
     """The frontier as a table, the recommended design marked."""
     rows = thinned(distinct_rows(frame, objectives), recommended)

@@ -8,21 +8,15 @@ of that pool's table, and one link.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.cost import usd_per_mtok
+from dse.model.pool_table import PoolTable
 from dse.model.queueing import largest_rate, mean_wait_s, tail_wait_s
-from dse.model.routing import (
-    StealingLines,
-    split_rate,
-    stealing_flows_lp,
-    stealing_lines,
-    stealing_shares,
-    two_pool_flows,
-)
+from dse.model.routing import split_rate, stealing_flows_lp
 from dse.model.serving_pool import (
     BOTH,
     DECODE,
@@ -31,10 +25,10 @@ from dse.model.serving_pool import (
     Mix,
     PhaseTable,
     PoolPhysics,
-    PoolTable,
     ServingLimits,
     half_step_s,
 )
+from dse.model.stealing import StealingPlans, stealing_flows, stealing_plans, stealing_rate
 from dse.study import Site
 
 Floats = NDArray[np.float64]
@@ -68,8 +62,8 @@ class System:
     limits: ServingLimits
     demand_requests_s: float | None
     site: Site
-    lines: StealingLines | None
-    """Bounds of work stealing per pair of configurations, with two pools."""
+    plans: dict[tuple[int, int], StealingPlans] = field(default_factory=dict)
+    """Work stealing between two pools: the plans of each pair of configurations, made when first needed."""
 
     @property
     def output_tok(self) -> float:
@@ -92,15 +86,22 @@ class System:
         return float((self.mix.share * self.class_kv_byte).sum())
 
 
-def lines_of(tables: Sequence[PoolTable], mix: Mix) -> StealingLines:
-    """Stealing bounds for every pair of configurations of two pools, flattened row by row."""
-    work = []
-    for table in tables:
-        rows = table.config_row
-        seconds = np.concatenate([table.prefill.request_s[rows], table.decode.request_s[rows]], axis=1)
-        work.append(seconds * np.tile(mix.share, 2))
-    n_a, n_b = len(work[0]), len(work[1])
-    return stealing_lines(np.repeat(work[0], n_b, axis=0), np.tile(work[1], (n_a, 1)))
+def plans_of(system: System, config_a: int, config_b: int) -> StealingPlans:
+    """Plans of work stealing for one configuration of each of two pools."""
+    key = (config_a, config_b)
+    if key not in system.plans:
+        prefill, decode = _seconds(system, *key)
+        system.plans[key] = stealing_plans(prefill, decode, system.mix.share, system.class_kv_byte)
+    return system.plans[key]
+
+
+def _seconds(system: System, *configs: int) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+    """Seconds of one instance per request, prefill and decode, of one configuration of each of two pools (C,)."""
+    (a, b), (config_a, config_b) = system.tables, configs
+    return (
+        (a.prefill.request_s[config_a], b.prefill.request_s[config_b]),
+        (a.decode.request_s[config_a], b.decode.request_s[config_b]),
+    )
 
 
 def _total(parts: Sequence[Floats]) -> Floats:
@@ -140,7 +141,7 @@ def screen(system: System, rows: Sequence[Ints], link: int) -> Screen:
     """Rate, cost and power of a block of designs that share a link.
 
     `rows` holds, per pool, rows of its table in shapes that broadcast together, so that a block of
-    a grid costs one pass over its product. Work stealing counts the link as slack (an upper bound).
+    a grid costs one pass over its product. Under work stealing the rate is an upper bound.
     """
     tables, links = system.tables, system.links
     n_active = _total([t.active[r].astype(np.float64) for t, r in zip(tables, rows, strict=True)])
@@ -151,7 +152,7 @@ def screen(system: System, rows: Sequence[Ints], link: int) -> Screen:
     busy_usd = any(bool(t.bill.busy_usd_per_h.any()) for t in tables) or system.site.cost_basis == "ownership"
     cost = _total([t.bill.idle_usd_per_h[r] for t, r in zip(tables, rows, strict=True)])
     if system.stealing:
-        rate, exact = _stealing_bound(system, rows, n_active), False
+        rate, exact = _stealing_bound(system, rows, link, n_active), False
     else:
         prefill = [t.prefill_rate[r] for t, r in zip(tables, rows, strict=True)]
         decode = [t.decode_rate[r] for t, r in zip(tables, rows, strict=True)]
@@ -190,26 +191,35 @@ def _share_of(part: Floats, whole: Floats) -> Floats:
     return np.divide(part, whole, out=np.zeros(np.broadcast(part, whole).shape), where=whole > 0)
 
 
-def _stealing_bound(system: System, rows: Sequence[Ints], n_active: Floats) -> Floats:
-    """Rate of work stealing with a slack link; one active pool alone does both phases."""
+def _stealing_bound(system: System, rows: Sequence[Ints], link: int, n_active: Floats) -> Floats:
+    """Upper bound on the rate of work stealing, nearly always attained; one active pool alone does both phases."""
     tables = system.tables
     alone = _total([np.where(t.active[r], t.alone_rate[r], 0.0) for t, r in zip(tables, rows, strict=True)])
-    if system.lines is None:
+    if len(tables) == 2:
+        capacity = _two_pool_bound(system, rows, float(system.links.byte_s[link]))
+    else:
         # more than two pools: every piece of work at its best pool bounds the rate from above
         capacity = _total([_best_case_rate(t)[r] for t, r in zip(tables, rows, strict=True)])
-        return np.where(n_active > 1, capacity, alone)
-    (table_a, table_b), (rows_a, rows_b) = tables, rows
-    n_a, n_b = table_a.instances[rows_a], table_b.instances[rows_b]
-    pair = table_a.config[rows_a] * len(table_b.config_row) + table_b.config[rows_b]
-    rate = np.full(np.broadcast(n_a, n_b).shape, np.inf)
-    for alpha, beta in zip(system.lines.alpha, system.lines.beta, strict=True):
-        np.minimum(rate, alpha[pair] * n_a + beta[pair] * n_b, out=rate)
-    return np.where(n_active > 1, rate, alone)
+    return np.where(n_active > 1, capacity, alone)
+
+
+def _two_pool_bound(system: System, rows: Sequence[Ints], link_byte_s: float) -> Floats:
+    """The bound of `stealing_rate` over a block of rows (R, 1) by (1, K), configuration pair by pair."""
+    (table_a, table_b), (rows_a, rows_b) = system.tables, rows
+    n_a, n_b = table_a.instances[rows_a].reshape(-1), table_b.instances[rows_b].reshape(-1)
+    config_a, config_b = table_a.config[rows_a].reshape(-1), table_b.config[rows_b].reshape(-1)
+    rate = np.zeros((len(n_a), len(n_b)))
+    for a in np.unique(config_a):
+        for b in np.unique(config_b):
+            at_a, at_b = np.flatnonzero(config_a == a), np.flatnonzero(config_b == b)
+            plans = plans_of(system, int(a), int(b))
+            rate[np.ix_(at_a, at_b)] = stealing_rate(plans, n_a[at_a, None], n_b[None, at_b], link_byte_s)
+    return rate
 
 
 def _best_case_rate(table: PoolTable) -> Floats:
     """Requests/s of a pool if it only ever did its cheapest phase of every request (K,); an upper bound."""
-    cheapest = np.minimum(table.prefill.request_s.min(axis=1), table.decode.request_s.min(axis=1))
+    cheapest = np.minimum(table.prefill.request_s.min(axis=1), table.decode.request_s.min(axis=1))[table.config]
     return np.divide(table.instances, cheapest, out=np.zeros_like(cheapest), where=cheapest > 0)
 
 
@@ -272,7 +282,7 @@ def _split_flows(system: System, rows: Ints, link: Ints, alone: Bools) -> Flow:
 
 
 def _stealing_flows(system: System, rows: Ints, link: Ints, skip: Bools) -> Flow:
-    """Best flows: greedy by speed ratio for two pools while the link is slack, else a small LP a design.
+    """Best flows: in closed form for two pools, else a small linear program a design.
 
     With a TTFT limit, routes that miss it even without waiting are closed, and the rate of the best flows
     over what is left is scaled down until p99 meets the limit.
@@ -282,17 +292,15 @@ def _stealing_flows(system: System, rows: Ints, link: Ints, skip: Bools) -> Flow
     todo = ~skip
     limited = bool(np.isfinite(system.limits.ttft_p99_s))
     allowed = _routes_in_time(system, rows, link) if limited else np.ones_like(z, dtype=np.bool_)
-    if system.lines is not None:
+    if n_pools == 2:
         at = np.flatnonzero(todo & allowed.all(axis=(1, 2, 3)))
-        rate[at], z[at] = _greedy_flows(system, rows[:, at])
-        crossing = (z[at] * kv).sum(axis=3)
-        crossing[:, np.arange(2), np.arange(2)] = 0.0
-        slack = rate[at] * crossing.max(axis=(1, 2)) <= system.links.byte_s[link[at]]
-        todo[at[slack | (rate[at] == 0)]] = False
+        rate[at], z[at], planned = _two_pool_flows(system, rows[:, at], link[at])
+        todo[at[planned]] = False
     for i in np.flatnonzero(todo):
         instances = np.array([t.instances[r[i]] for t, r in zip(system.tables, rows, strict=True)])
-        prefill_s = np.stack([t.prefill.request_s[r[i]] for t, r in zip(system.tables, rows, strict=True)])
-        decode_s = np.stack([t.decode.request_s[r[i]] for t, r in zip(system.tables, rows, strict=True)])
+        configs = [t.config[r[i]] for t, r in zip(system.tables, rows, strict=True)]
+        prefill_s = np.stack([t.prefill.request_s[c] for t, c in zip(system.tables, configs, strict=True)])
+        decode_s = np.stack([t.decode.request_s[c] for t, c in zip(system.tables, configs, strict=True)])
         byte_s = float(system.links.byte_s[link[i]])
         rate[i], z[i] = stealing_flows_lp(instances, prefill_s, decode_s, q, kv, byte_s, allowed[i])
     flow = Flow(rate=rate, z=z, combined=np.zeros((n, n_pools), dtype=np.bool_))
@@ -324,28 +332,28 @@ def _transfer_s(system: System, link: Ints) -> Floats:
     return np.asarray(system.class_kv_byte / system.links.byte_s[link][:, None] + system.links.latency_s[link][:, None])
 
 
-def _greedy_flows(system: System, rows: Ints) -> tuple[Floats, Floats]:
-    """Rate and flows of two pools without a link limit (N,), (N, 2, 2, C)."""
-    assert system.lines is not None
-    (table_a, table_b), q = system.tables, system.mix.share
-    pair = table_a.config[rows[0]] * len(table_b.config_row) + table_b.config[rows[1]]
-    n_a, n_b = table_a.instances[rows[0]], table_b.instances[rows[1]]
-    rate = (system.lines.alpha[:, pair] * n_a + system.lines.beta[:, pair] * n_b).min(axis=0)
-    work = [
-        np.concatenate([t.prefill.request_s[r], t.decode.request_s[r]], axis=1) * np.tile(q, 2)
-        for t, r in zip(system.tables, rows, strict=True)
-    ]
-    budget = np.divide(n_a, rate, out=np.zeros_like(rate), where=rate > 0)
-    on_a = stealing_shares(work[0], work[1], budget)
-    n_classes = len(q)
-    return rate, two_pool_flows(q, on_a[:, :n_classes], on_a[:, n_classes:])
+def _two_pool_flows(system: System, rows: Ints, link: Ints) -> tuple[Floats, Floats, Bools]:
+    """Rate and flows of two pools, and whether they pass their check (N,), (N, 2, 2, C), (N,)."""
+    (table_a, table_b), n, q = system.tables, rows.shape[1], system.mix.share
+    rate, z, planned = np.zeros(n), np.zeros((n, 2, 2, len(q))), np.zeros(n, dtype=np.bool_)
+    configs = np.stack([table_a.config[rows[0]], table_b.config[rows[1]]], axis=1)
+    for a, b in np.unique(configs, axis=0):
+        at = np.flatnonzero((configs == (a, b)).all(axis=1))
+        plans = plans_of(system, int(a), int(b))
+        n_a, n_b = table_a.instances[rows[0, at]], table_b.instances[rows[1, at]]
+        byte_s = system.links.byte_s[link[at]]
+        rate[at], z[at], planned[at] = stealing_flows(
+            plans, _seconds(system, int(a), int(b)), q, system.class_kv_byte, n_a, n_b, byte_s
+        )
+    return rate, z, planned
 
 
 def _stack(tables: Sequence[PoolTable], rows: Ints, name: str, field: str) -> Floats:
-    """One (K, C) array of a phase of every pool, gathered to (N, P, C)."""
+    """One (J, C) array of a phase of every pool, gathered to (N, P, C)."""
     phases: list[PhaseTable] = [getattr(t, name) for t in tables]
     arrays = [getattr(f, field) if hasattr(f, field) else getattr(f.time, field) for f in phases]
-    return np.stack([a[r] for a, r in zip(arrays, rows, strict=True)], axis=1)
+    full = [np.broadcast_to(a, f.fits.shape) for a, f in zip(arrays, phases, strict=True)]
+    return np.stack([a[t.config[r]] for a, t, r in zip(full, tables, rows, strict=True)], axis=1)
 
 
 def _weighted(weight: Floats, value: Floats) -> Floats:
@@ -390,7 +398,8 @@ def _ttft(system: System, rows: Ints, link: Ints, flow: Flow, rate: Floats) -> t
     arrivals = rate[:, None] * pool_share
     servers = _prefill_servers(system, rows, flow, instances)
     half = (
-        np.stack([half_step_s(mix, t.combined)[r] for t, r in zip(tables, rows, strict=True)], axis=1) * flow.combined
+        np.stack([half_step_s(mix, t.combined)[t.config[r]] for t, r in zip(tables, rows, strict=True)], axis=1)
+        * flow.combined
     )
     own = np.arange(len(tables))
     stays = flow.z[:, own, own]
@@ -525,26 +534,27 @@ def _margin(system: System, rows: Ints, flow: Flow) -> Floats:
     """Usable bytes left on the tightest device of a design; where something does not fit, minus the missing."""
     margins = []
     for p, (table, r) in enumerate(zip(system.tables, rows, strict=True)):
-        role = table.settings.role[r]
-        prefill, decode = table.prefill.margin_byte[r].min(axis=1), table.decode.margin_byte[r].min(axis=1)
+        role, config = table.settings.role[r], table.config[r]
+        prefill, decode = table.prefill.margin_byte.min(axis=1), table.decode.margin_byte.min(axis=1)
         if system.stealing:
-            margin = _loosest_margin(table, r)
+            margin = _loosest_margin(table)[config]
         else:
-            margin = np.where(role == PREFILL, prefill, np.where(role == DECODE, decode, np.inf))
+            margin = np.where(role == PREFILL, prefill[config], np.where(role == DECODE, decode[config], np.inf))
         together = (role == BOTH) | flow.combined[:, p]
-        margin = np.where(together, table.combined_margin_byte[r], margin)
+        margin = np.where(together, table.combined_margin_byte[config], margin)
         margins.append(np.where(table.active[r], margin, np.inf))
     return np.stack(margins).min(axis=0)
 
 
-def _loosest_margin(table: PoolTable, r: Ints) -> Floats:
-    """Under work stealing: the tightest of what a pool can run; if it can run nothing, the least missing."""
-    prefill, decode = table.prefill.margin_byte[r], table.decode.margin_byte[r]
-    runs_prefill, runs_decode = table.prefill.fits[r], table.decode.fits[r]
+def _loosest_margin(table: PoolTable) -> Floats:
+    """Under work stealing: the tightest of what a pool can run; if it can run nothing, the least missing (J,)."""
+    prefill, decode = table.prefill, table.decode
     runs = np.minimum(
-        np.where(runs_prefill, prefill, np.inf).min(axis=1), np.where(runs_decode, decode, np.inf).min(axis=1)
+        np.where(prefill.fits, prefill.margin_byte, np.inf).min(axis=1),
+        np.where(decode.fits, decode.margin_byte, np.inf).min(axis=1),
     )
-    return np.where(np.isfinite(runs), runs, np.maximum(prefill.max(axis=1), decode.max(axis=1)))
+    least = np.maximum(prefill.margin_byte.max(axis=1), decode.margin_byte.max(axis=1))
+    return np.where(np.isfinite(runs), runs, least)
 
 
 def _optimal_ratio(system: System, rows: Ints) -> Floats:
@@ -554,12 +564,12 @@ def _optimal_ratio(system: System, rows: Ints) -> Floats:
     for pool, table, r in zip(system.pools, system.tables, rows, strict=True):
         n = table.settings.n[r].astype(np.float64)
         if pool.device.kind == "wse":
-            seconds = (system.mix.share * table.decode.request_s[r]).sum(axis=1)
+            seconds = (system.mix.share * table.decode.request_s).sum(axis=1)[table.config[r]]
             free = (n > 0) & (seconds == 0)  # nothing to decode: a wafer keeps up with any number of GPUs
             decoded += np.where(free, np.inf, _share_of(table.instances[r], seconds))
             wafers += n
         elif pool.device.kind == "gpu":
-            seconds = (system.mix.share * table.prefill.request_s[r]).sum(axis=1)
+            seconds = (system.mix.share * table.prefill.request_s).sum(axis=1)[table.config[r]]
             prefilled += _share_of(table.instances[r], seconds)
             gpus += n
     per_gpu = np.divide(prefilled, gpus, out=np.full(gpus.shape, np.nan), where=gpus > 0)

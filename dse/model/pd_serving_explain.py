@@ -93,7 +93,7 @@ def _no_rate(system: System, rows: Ints, n_active: int) -> str:
 def pool_fault(system: System, p: int, row: int, name: str, classes: Sequence[str], *, alone: bool) -> str:
     """What keeps one pool's setting from doing its part: memory with the missing bytes, or a limit."""
     table, pool = system.tables[p], system.pools[p]
-    role = int(table.settings.role[row])
+    role, config = int(table.settings.role[row]), int(table.config[row])
     together = role == BOTH or alone
     if pool.device.arrangement == "pipeline" and table.settings.g[row] > pool.model.layers:
         return f"layout: {name} lays {pool.model.layers} layers on {table.settings.g[row]} devices"
@@ -106,27 +106,27 @@ def pool_fault(system: System, p: int, row: int, name: str, classes: Sequence[st
         phases.append(("decode", table.decode))
     lacking = []
     for phase, t in phases:
-        worst = int(t.missing_byte[row].argmax())
-        if not t.fits[row, worst]:
-            lacking.append((float(t.missing_byte[row, worst]), phase, classes[worst]))
+        worst = int(t.missing_byte[config].argmax())
+        if not t.fits[config, worst]:
+            lacking.append((float(t.missing_byte[config, worst]), phase, classes[worst]))
     if role == ANY and not together:
-        some = table.prefill.fits[row].any() or table.decode.fits[row].any()
+        some = table.prefill.fits[config].any() or table.decode.fits[config].any()
         lacking = [] if some else [min(lacking)]
     if lacking:
         missing, phase, which = max(lacking)
         return f"memory: {name} lacks {quantity(missing, 'B')} per device to {phase} class {which}"
-    slow = [(phase, t) for phase, t in phases if not t.meets_slo[row].all()]
+    slow = [(phase, t) for phase, t in phases if not t.meets_slo[config].all()]
     if slow or (
         together and np.isfinite(pool.limits.tpot_s) and table.alone_rate[row] <= 0 and np.isinf(pool.limits.ttft_p99_s)
     ):
-        steps = phases[-1][1].time.occupancy_s[row]
+        steps = phases[-1][1].time.occupancy_s[config]
         worst = int(np.where(pool.mix.steps > 0, steps, -np.inf).argmax())
         return (
             f"slo: {name} needs at least {quantity(float(steps[worst]), 's')} per token of class {classes[worst]}, "
             f"tpot_s is {quantity(pool.limits.tpot_s, 's')}"
         )
     if (np.isfinite(pool.limits.ttft_p99_s) and not table.feasible[row]) or (together and table.alone_rate[row] <= 0):
-        slowest = float(table.prefill.time.latency_s[row].max())
+        slowest = float(table.prefill.time.latency_s[config].max())
         return (
             f"slo: {name} needs at least {quantity(slowest, 's')} for its slowest prefill, "
             f"ttft_p99_s is {quantity(pool.limits.ttft_p99_s, 's')}"
@@ -198,10 +198,11 @@ def explanation(system: System, rows: Ints, link: Ints, e: Evaluation, names: Se
 
 def _memory(system: System, p: int, row: int, role: int) -> dict[str, float]:
     table, pool = system.tables[p], system.pools[p]
+    config = int(table.config[row])
     phases = [table.prefill] if role == PREFILL else [table.decode] if role == DECODE else [table.prefill, table.decode]
-    margin = float(min(t.margin_byte[row].min() for t in phases))
+    margin = float(min(t.margin_byte[config].min() for t in phases))
     if role == BOTH:
-        margin = float(table.combined_margin_byte[row])
+        margin = float(table.combined_margin_byte[config])
     return {
         "device_byte": pool.device.memory_byte,
         "usable_byte": pool.usable,

@@ -6,7 +6,6 @@ Arrays are per pool (a sequence of length P) over designs that broadcast togethe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,90 +56,6 @@ def _sum(parts: Sequence[Floats]) -> Floats:
     for part in parts[1:]:
         total = total + part
     return total
-
-
-@dataclass(frozen=True, slots=True)
-class StealingLines:
-    """Dual bounds of work stealing between two pools: r <= alpha n_A + beta n_B for every line (J, M)."""
-
-    alpha: Floats
-    beta: Floats
-
-
-def stealing_lines(work_a_s: Floats, work_b_s: Floats) -> StealingLines:
-    """The lines that bound the rate of two pools, for M pairs of settings and J pieces of work (M, J).
-
-    A piece of work (one phase of one class, seconds per request of the mix) may be divided between A and
-    B. By linear-programming duality the largest rate is the smallest over prices (mu_A, mu_B) of
-    (mu_A n_A + mu_B n_B) / sum_j min(mu_A a_j, mu_B b_j), and the minimum lies at a price where some
-    piece is indifferent: mu_A a_k = mu_B b_k, its speed ratio. Infinite work cannot run there.
-
-    Two pieces, A fast at the first, B at the second; one instance each gives one request a second:
-
-    >>> lines = stealing_lines(np.array([[1.0, 4.0]]), np.array([[4.0, 1.0]]))
-    >>> float((lines.alpha * 1 + lines.beta * 1).min())
-    1.0
-    """
-    a, b = work_a_s, work_b_s
-    with np.errstate(divide="ignore", invalid="ignore"):
-        price_a = np.where(np.isinf(b), 1.0, b / (a + b))
-        price_b = np.where(np.isinf(a), 1.0, a / (a + b))
-    price_a = np.where(np.isinf(a), 0.0, np.nan_to_num(price_a, nan=0.5))
-    price_b = np.where(np.isinf(b), 0.0, np.nan_to_num(price_b, nan=0.5))
-    impossible = np.isinf(a) & np.isinf(b)
-    alpha, beta = np.empty(a.T.shape), np.empty(a.T.shape)
-    for k in range(a.shape[1]):
-        mu_a, mu_b = price_a[:, k : k + 1], price_b[:, k : k + 1]
-        on_a = np.where(np.isinf(a), np.inf, mu_a * np.where(np.isinf(a), 0.0, a))
-        on_b = np.where(np.isinf(b), np.inf, mu_b * np.where(np.isinf(b), 0.0, b))
-        cheapest = np.minimum(on_a, on_b).sum(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            alpha[k] = np.where(mu_a[:, 0] > 0, mu_a[:, 0] / cheapest, 0.0)
-            beta[k] = np.where(mu_b[:, 0] > 0, mu_b[:, 0] / cheapest, 0.0)
-    never = impossible.any(axis=1)
-    alpha[:, never], beta[:, never] = 0.0, 0.0
-    return StealingLines(alpha, beta)
-
-
-def stealing_shares(work_a_s: Floats, work_b_s: Floats, budget_a: Floats) -> Floats:
-    """Share of each piece of work that pool A takes when it has `budget_a` seconds per request (N, J).
-
-    Greedy by speed ratio a/b, which is optimal while the link is slack: A fills up with the work
-    it is comparatively best at.
-
-    >>> stealing_shares(np.array([[1.0, 4.0]]), np.array([[4.0, 1.0]]), np.array([3.0])).tolist()
-    [[1.0, 0.5]]
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(np.isinf(work_b_s), 0.0, work_a_s / work_b_s)
-    ratio = np.where(np.isinf(work_a_s), np.inf, np.nan_to_num(ratio, nan=0.0, posinf=np.inf))
-    order = np.argsort(ratio, axis=1, kind="stable")
-    a = np.take_along_axis(work_a_s, order, axis=1)
-    finite = np.where(np.isinf(a), 0.0, a)
-    before = np.cumsum(finite, axis=1) - finite
-    left = budget_a[:, None] - before
-    with np.errstate(divide="ignore", invalid="ignore"):
-        taken = np.where(finite > 0, np.clip(left / finite, 0.0, 1.0), 1.0)
-    taken = np.where(np.isinf(a), 0.0, taken)
-    shares = np.empty_like(taken)
-    np.put_along_axis(shares, order, taken, axis=1)
-    return shares
-
-
-def two_pool_flows(share: Floats, prefill_on_a: Floats, decode_on_a: Floats) -> Floats:
-    """Flows z[p, p', c] of two pools from A's share of each class's prefill and decode: (N, 2, 2, C).
-
-    As much as possible stays where it was prefilled.
-
-    >>> two_pool_flows(np.array([1.0]), np.array([[0.7]]), np.array([[0.2]]))[0, :, :, 0].round(9).tolist()
-    [[0.2, 0.5], [0.0, 0.3]]
-    """
-    flows = np.zeros((len(prefill_on_a), 2, 2, prefill_on_a.shape[1]))
-    flows[:, 0, 0] = np.minimum(prefill_on_a, decode_on_a)
-    flows[:, 0, 1] = np.maximum(prefill_on_a - decode_on_a, 0.0)
-    flows[:, 1, 0] = np.maximum(decode_on_a - prefill_on_a, 0.0)
-    flows[:, 1, 1] = 1.0 - np.maximum(prefill_on_a, decode_on_a)
-    return flows * share
 
 
 def stealing_flows_lp(

@@ -1,7 +1,6 @@
-"""What one pool can do for serving, tabulated over its own settings (MODEL sections 4 and 6).
+"""The phases of one pool for serving: batches, times, what fits and what meets a limit (MODEL sections 4 and 6).
 
-A pool's times depend on nothing but its own settings, so they are computed once per setting and
-gathered per design. Shapes: K settings by C request classes, unless said otherwise.
+Shapes: J configurations (settings of a pool less its count) by C request classes, unless said otherwise.
 """
 
 from __future__ import annotations
@@ -13,13 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.hardware import Accelerator
-from dse.model.cost import amortised_usd_per_h, energy_usd_per_h, upkeep_usd_per_h
 from dse.model.memory import largest_batch, resident_byte, usable_byte
 from dse.model.phases import PassTime, decode_time, prefill_time
-from dse.model.power import mean_w, provisioned_w
-from dse.model.queueing import largest_rate, tail_wait_s
+from dse.model.queueing import largest_rate
 from dse.model.transformer import Arithmetic, kv_byte, kv_share, weight_byte
-from dse.study import Site
 from dse.units import DTYPE_BYTE
 
 Floats = NDArray[np.float64]
@@ -32,9 +28,6 @@ ROLE_NAMES = ("prefill", "decode", "both", "any")
 
 NO_LIMIT_S = 1e300
 """Stands for no limit where infinity would meet a zero."""
-
-NO_WORK_RATE = 1e12
-"""Requests/s of one instance for a phase that takes no time (one output token: nothing to decode)."""
 
 P99_SHARE = 0.01
 """p99 looks at the slowest class that is at least this share of all requests."""
@@ -106,51 +99,6 @@ class PhaseTable:
     margin_byte: Floats
     """Usable bytes per device left at this batch; negative by `missing_byte` where it does not fit."""
     meets_slo: Bools
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolBill:
-    """Power [W, PUE inside] and cost [USD/h] of a pool (K,): each is idle + busy * busy fraction."""
-
-    provisioned_w: Floats
-    idle_w: Floats
-    busy_w: Floats
-    idle_usd_per_h: Floats
-    busy_usd_per_h: Floats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolTable:
-    """One pool over K settings. Rates in requests/s for the whole pool, 0 where the role has no part."""
-
-    settings: Settings
-    config: Ints
-    """Row of each setting among the distinct configurations (settings less the count) (K,)."""
-    config_row: Ints
-    """A setting of each distinct configuration."""
-    instances: Floats
-    prefill: PhaseTable
-    decode: PhaseTable
-    combined: PhaseTable
-    """Decode as it runs when the same instance also prefills (role both)."""
-    combined_margin_byte: Floats
-    """Bytes left on a device that does both phases: the tighter of them, over all classes (K,)."""
-    prefill_rate: Floats
-    decode_rate: Floats
-    both_rate: Floats
-    alone_busy: Floats
-    """Share of time that the pool is busy at its stand-alone rate (below 1 where a limit holds it back)."""
-    alone_rate: Floats
-    """Stand-alone: the pool doing both phases under the same limits, whatever its role here."""
-    prefill_rate_ttft: Floats
-    """(K, n_links): prefill rate that meets the TTFT limit through each link."""
-    prefill_mean_s: Floats
-    """M/G/c service time occupancy/b over the mix, and its squared variation (K,)."""
-    prefill_cv2: Floats
-    feasible: Bools
-    """The role's phases fit in memory, the hardware has the dtype, and the limits can be met at some rate."""
-    active: Bools
-    bill: PoolBill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,166 +276,9 @@ def half_step_s(mix: Mix, combined: PhaseTable) -> Floats:
     return 0.5 * mean
 
 
-def _service(mix: Mix, prefill: PhaseTable) -> tuple[Floats, Floats]:
+def service_moments(mix: Mix, prefill: PhaseTable) -> tuple[Floats, Floats]:
     """Mean and squared variation of the M/G/c service time occupancy/b over the mix (K,)."""
     service = prefill.time.occupancy_s / prefill.batch
     mean = (mix.share * service).sum(axis=1)
     second = (mix.share * service**2).sum(axis=1)
     return mean, np.maximum(second / mean**2 - 1.0, 0.0)
-
-
-def ttft_rate(
-    limit_s: float, upper: Floats, instances: Floats, mean_s: Floats, cv2: Floats, unqueued_s: Floats
-) -> Floats:
-    """Largest rate up to `upper` whose p99 of wait + unqueued_s meets the limit (K,)."""
-
-    def meets(rate: Floats) -> Bools:
-        return np.asarray(tail_wait_s(rate, instances, mean_s, cv2) + unqueued_s <= limit_s)
-
-    ok = (unqueued_s <= limit_s) & (instances > 0) & (upper > 0)
-    return np.where(ok, largest_rate(meets, np.where(ok, upper, 0.0)), 0.0)
-
-
-def pool_bill(device: Accelerator, site: Site, n: Ints, owned: int) -> PoolBill:
-    """Power and cost of n devices, of which the first `owned` are there already.
-
-    Rental: rent for what is rented (energy inside). Ownership: amortised price and upkeep, plus energy.
-    Owned devices: upkeep and energy only, under either basis. A price that is not known counts as
-    infinite: the loader refuses studies that need it.
-    """
-    count = n.astype(np.float64)
-    mine = np.minimum(count, float(owned))
-    bought = count - mine
-    idle_w = site.pue * mean_w(count, 0.0, device.idle_w, device.full_w, device.host_w)
-    busy_w = site.pue * mean_w(count, 1.0, device.idle_w, device.full_w, device.host_w) - idle_w
-    capex = np.inf if device.capex_usd is None else device.capex_usd
-    metered = mine if site.cost_basis == "rental" else count
-    share = np.divide(metered, count, out=np.zeros_like(count), where=count > 0)
-    idle_usd = energy_usd_per_h(idle_w, site.energy_usd_per_kwh) * share
-    if site.cost_basis == "rental":
-        rental = np.inf if device.rental_usd_per_h is None else device.rental_usd_per_h
-        idle_usd += np.where(bought > 0, bought * rental, 0.0)
-    else:
-        unit = float(amortised_usd_per_h(capex, site.life_years, site.upkeep_frac_per_year))
-        idle_usd += np.where(bought > 0, bought * unit, 0.0)
-    if owned:
-        idle_usd += mine * float(upkeep_usd_per_h(capex, site.upkeep_frac_per_year))
-    return PoolBill(
-        provisioned_w=site.pue * provisioned_w(count, device.full_w, device.host_w),
-        idle_w=idle_w,
-        busy_w=busy_w,
-        idle_usd_per_h=idle_usd,
-        busy_usd_per_h=energy_usd_per_h(busy_w, site.energy_usd_per_kwh) * share,
-    )
-
-
-def pool_table(
-    pool: PoolPhysics, settings: Settings, link_byte_s: Floats, link_latency_s: Floats, bill: PoolBill
-) -> PoolTable:
-    """Everything the system needs to know of one pool, over K settings."""
-    keys = np.stack([settings.g, settings.role, settings.prefill_batch, settings.max_decode_batch], axis=1)
-    unique, config_row, config = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    g = unique[:, :1].astype(np.float64)
-    role = unique[:, 1]
-    prefill_batch, max_batch = unique[:, 2:3].astype(np.float64), unique[:, 3:4].astype(np.float64)
-    mix = pool.mix
-    whole = mix.input_tokens + mix.output_tokens
-    kept = np.where((role == BOTH)[:, None], whole, mix.input_tokens)
-    prefill = prefill_table(pool, g, prefill_batch, kept)
-    decode = decode_table(pool, g, max_batch, pool.tpot_limit_s)
-    shared = prefill_table(pool, g, prefill_batch, np.broadcast_to(whole, kept.shape))
-    combined, instance_rate = combined_table(pool, g, max_batch, shared)
-
-    layers_ok = (unique[:, 0] <= pool.model.layers) | (pool.device.arrangement == "tensor")
-    can_prefill = prefill.fits.all(axis=1) & layers_ok
-    can_decode = (decode.fits & decode.meets_slo).all(axis=1) & layers_ok
-    can_both = (shared.fits & combined.fits & combined.meets_slo).all(axis=1) & (instance_rate > 0) & layers_ok
-    any_work = (prefill.fits.any(axis=1) | (decode.fits & decode.meets_slo).any(axis=1)) & layers_ok
-    feasible = np.select([role == PREFILL, role == DECODE, role == BOTH], [can_prefill, can_decode, can_both], any_work)
-
-    prefill_s = (mix.share * prefill.request_s).sum(axis=1)
-    decode_s = (mix.share * decode.request_s).sum(axis=1)
-    prefill_alone_s = (mix.share * shared.request_s).sum(axis=1)
-    mean_s, cv2 = _service(mix, prefill)
-    config = config.reshape(-1)
-    active = settings.n > 0
-    instances = np.where(active, settings.n / settings.g, 0.0)
-
-    def pool_rate(per_instance: Floats, has_part: Bools) -> Floats:
-        return np.where(has_part[config] & active, instances * per_instance[config], 0.0)
-
-    prefill_rate = pool_rate(1.0 / prefill_s, (role == PREFILL) & can_prefill)
-    decode_rate = pool_rate(1.0 / np.maximum(decode_s, 1.0 / NO_WORK_RATE), (role == DECODE) & can_decode)
-    alone_rate = pool_rate(instance_rate, can_both)
-    prefill_ttft = np.repeat(prefill_rate[:, None], len(link_byte_s), axis=1)
-    limit_s = pool.limits.ttft_p99_s
-    if np.isfinite(limit_s):
-        slow = slowest_class(pool, prefill)
-        rows = np.arange(len(slow))
-        latency_s = prefill.time.latency_s[rows, slow][config]
-        transfer_byte = pool.kv(mix.input_tokens)[slow][config]
-        for link in range(len(link_byte_s)):
-            unqueued = latency_s + transfer_byte / link_byte_s[link] + link_latency_s[link]
-            prefill_ttft[:, link] = ttft_rate(limit_s, prefill_rate, instances, mean_s[config], cv2[config], unqueued)
-        interrupted = latency_s + half_step_s(mix, combined)[config]
-        alone_rate = ttft_rate(limit_s, alone_rate, instances, mean_s[config], cv2[config], interrupted)
-        slo_ok = np.select(
-            [settings.role == PREFILL, settings.role == BOTH],
-            [(prefill_ttft > 0).any(axis=1), alone_rate > 0],
-            np.ones(len(settings), dtype=np.bool_),
-        )
-    else:
-        slo_ok = np.ones(len(settings), dtype=np.bool_)
-    both_rate = np.where(settings.role == BOTH, alone_rate, 0.0)
-    alone_s = prefill_alone_s + (mix.share * combined.request_s).sum(axis=1)
-    with np.errstate(invalid="ignore"):
-        alone_busy = np.where(alone_rate > 0, alone_rate * alone_s[config] / np.maximum(instances, 1e-300), 0.0)
-    return PoolTable(
-        settings=settings,
-        config=config,
-        config_row=config_row,
-        instances=instances,
-        prefill=_gather(prefill, config),
-        decode=_gather(decode, config),
-        combined=_gather(combined, config),
-        combined_margin_byte=np.minimum(shared.margin_byte, combined.margin_byte).min(axis=1)[config],
-        prefill_rate=prefill_rate,
-        decode_rate=decode_rate,
-        both_rate=both_rate,
-        alone_busy=alone_busy,
-        alone_rate=alone_rate,
-        prefill_rate_ttft=prefill_ttft,
-        prefill_mean_s=mean_s[config],
-        prefill_cv2=cv2[config],
-        feasible=(feasible[config] & slo_ok) | ~active,
-        active=active,
-        bill=bill,
-    )
-
-
-def _gather(table: PhaseTable, config: Ints) -> PhaseTable:
-    """Spread a table over unique configurations back over the settings."""
-    t = table.time
-    shape = table.fits.shape
-
-    def take(values: Floats) -> Floats:
-        return np.broadcast_to(values, shape)[config]
-
-    return PhaseTable(
-        time=PassTime(
-            flop=take(t.flop),
-            moved_byte=take(t.moved_byte),
-            compute_s=take(t.compute_s),
-            memory_s=take(t.memory_s),
-            communication_s=take(t.communication_s),
-            fixed_s=take(t.fixed_s),
-            occupancy_s=take(t.occupancy_s),
-            latency_s=take(t.latency_s),
-        ),
-        batch=take(table.batch),
-        request_s=take(table.request_s),
-        fits=table.fits[config],
-        missing_byte=take(table.missing_byte),
-        margin_byte=take(table.margin_byte),
-        meets_slo=np.broadcast_to(table.meets_slo, shape)[config],
-    )
