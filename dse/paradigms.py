@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.pd_serving import SCREENED as PD_SERVING_SCREENED
+from dse.model.serving_screen import SCREENED as PD_SERVING_SCREENED
 from dse.study import Envelope
 from search_spaces import pd_serving, pd_serving_study
 
 if TYPE_CHECKING:
     import optuna
 
-    from dse.model.pd_serving import Screen
+    from dse.model.serving_screen import Screen
 
 Ints = NDArray[np.int64]
 Values = NDArray[np.generic]

@@ -49,7 +49,8 @@ def one_more(study: Study, row: pd.Series) -> pd.DataFrame:
         if at + 1 < len(names):
             changes.append((f"link {names[at + 1]} instead of {names[at]}", {"link": names[at + 1]}))
         s = float(row["link_gb_s"])
-        changes.append(("1 GB/s more of link", {"link_gb_s": repr(s + 1.0)}))
+        if float(row["link_use_frac"]) >= 1.0 - 1e-9:
+            changes.append(("1 GB/s more of link", {"link_gb_s": repr(s + 1.0)}))
     rows = []
     for label, change in changes:
         settings = {k: v for k, v in base.items() if not ("link_gb_s" in change and k == "link")} | change

@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.pd_serving import System
 from dse.model.pool_table import PoolTable
 from dse.model.serving_pool import BOTH, DECODE, PREFILL
+from dse.model.serving_system import System
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

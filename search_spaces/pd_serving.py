@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.errors import InputError, unknown_name
-from dse.model.pd_serving import Evaluation, LinkTable, Screen, System, evaluate, screen
+from dse.model.pd_serving import Evaluation, evaluate
 from dse.model.pd_serving_explain import bottlenecks, explanation, infeasible_reasons
 from dse.model.pool_table import pool_bill, pool_table
 from dse.model.serving_pool import (
@@ -30,6 +30,8 @@ from dse.model.serving_pool import (
     Precision,
     Settings,
 )
+from dse.model.serving_screen import Screen, screen
+from dse.model.serving_system import LinkTable, System
 from dse.units import DTYPE_BYTE
 
 from .pd_serving_study import PoolOffer, Routing, ServingProblem

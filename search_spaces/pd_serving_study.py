@@ -21,8 +21,8 @@ from dse.catalog import load_catalog, load_device_file, load_model_file
 from dse.errors import InputError, unknown_name
 from dse.hardware import Accelerator
 from dse.model.cost import amortised_usd_per_h, energy_usd_per_h
-from dse.model.pd_serving import LinkTable
 from dse.model.serving_pool import Mix, Precision, ServingLimits
+from dse.model.serving_system import LinkTable
 from dse.model.transformer import Arithmetic, arithmetic
 from dse.study import AxisList, Envelope, Frac, Link, Part, Positive, Site, distinct
 from dse.traffic import read_trace, request_classes

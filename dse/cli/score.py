@@ -28,7 +28,7 @@ def score(
 
     loaded = Study.load(study)
     frame, detail = explained(loaded, _settings(set_ or []))
-    row = {str(k): _plain(v) for k, v in frame.iloc[0].to_dict().items()}
+    row = {str(k): _plain(v) for k, v in frame.iloc[0].to_dict().items() if k != "on_front"}
     if as_json:
         typer.echo(json.dumps(_finite(row | {"explain": detail}), indent=2))
         return
@@ -75,8 +75,11 @@ def _print_row(row: dict[str, Any]) -> None:
     width = max(len(k) for k in row)
     for name, value in row.items():
         schema = column(name)
-        unit = schema.unit if schema else ""
-        shown = figure(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+        unit = schema.unit if schema and schema.unit != "1" else ""
+        if isinstance(value, (bool, str)):
+            shown = str(value)
+        else:
+            shown = f"{value:,}" if isinstance(value, int) else figure(value)
         typer.echo(f"{name:<{width}}  {shown} {unit}".rstrip())
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.pd_serving import SATURATED, Evaluation, System
+from dse.model.pd_serving import SATURATED, Evaluation
 from dse.model.roofline import TERMS, binding_term
 from dse.model.serving_pool import ANY, BOTH, DECODE, PREFILL, ROLE_NAMES, PhaseTable
+from dse.model.serving_system import System
 from dse.units import quantity
 
 Ints = NDArray[np.int64]

@@ -180,11 +180,12 @@ def stealing_flows(
     with np.errstate(divide="ignore", invalid="ignore"):
         need = capacity / rate[:, None]
         tight = np.stack([plans.a[v] > 0, plans.b[v] > 0, plans.s[v] > 0, plans.s[v] > 0], axis=1)
-        tight[:, 2:] &= np.abs(delta[:, :, 2:]).max(axis=1) > 0
+        moving: Bools = np.asarray(np.abs(delta[:, :, 2:]).max(axis=1) > 0)
+        tight[:, 2:] &= moving
         weight = np.where(tight, 1.0 / np.maximum(need, 1e-300), 0.0)
         gap = np.where(tight, (need - base) * weight, 0.0)
         part = _two_unknowns(delta * weight[:, None, :], gap)
-    known = np.isfinite(part).all(axis=1)
+    known: Bools = np.asarray(np.isfinite(part).all(axis=1))
     part = np.where(known[:, None], part, 0.0)
     inside = known & (part >= -CHECK).all(axis=1) & (part <= 1 + CHECK).all(axis=1)
     together = (c[:, 0] != c[:, 1]) | (c[:, 0] < 0) | (part.sum(axis=1) <= 1 + CHECK)

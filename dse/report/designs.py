@@ -128,10 +128,24 @@ def verdict(study: Study, row: Row) -> tuple[str, str]:
         return "not defined", "No pool of this design can serve alone, so there is nothing to compare with."
     share = f"the mix gives {number(c)} times what its pools give side by side, each on its own"
     if c > EXPLOITED:
-        return "exploited", f"The differences of the devices are exploited: {share}."
+        return "exploited", f"The differences of the devices are exploited: {share}. {_apart_words(row)}".strip()
     if c < OBSTRUCTED:
         return "obstructed", f"The devices obstruct each other: {share}."
     return "absorbed", f"The differences of the devices are absorbed, neither gain nor loss: {share}."
+
+
+def _apart_words(row: Row) -> str:
+    """How much of an exploited mix one device could have had by keeping its phases apart."""
+    cost, power = value_of(row, "gain_apart_equal_cost"), value_of(row, "gain_apart_equal_power")
+    if math.isnan(cost) or math.isnan(power):
+        return ""
+    if max(cost, power) > 1:
+        where = " and ".join(w for w, gain in (("cost", cost), ("power", power)) if gain > 1)
+        return f"At equal {where} it also beats one device that keeps prefill and decode on separate instances."
+    return (
+        "But one device that keeps prefill and decode on separate instances does as well at equal cost and power: "
+        "the gain is in separating the phases, not in mixing devices."
+    )
 
 
 def gains(row: Row) -> list[tuple[str, str, str]]:
@@ -141,6 +155,16 @@ def gains(row: Row) -> list[tuple[str, str, str]]:
         ("gain", "Gain", "over the best of its pools alone"),
         ("gain_equal_cost", "Gain at equal cost", "over the best single-device design of the same cost"),
         ("gain_equal_power", "Gain at equal power", "over the best single-device design of the same power"),
+        (
+            "gain_apart_equal_cost",
+            "Phases apart, equal cost",
+            "over one device with a free hand-over between its phases",
+        ),
+        (
+            "gain_apart_equal_power",
+            "Phases apart, equal power",
+            "over one device with a free hand-over between its phases",
+        ),
     )
     return [
         (name, f"{number(value_of(row, key))} ×", meaning)

@@ -1,0 +1,112 @@
+"""Rate, cost and power of a block of serving designs, at memory speed (MODEL section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.model.pool_table import PoolTable
+from dse.model.routing import split_rate
+from dse.model.serving_pool import DECODE, PREFILL
+from dse.model.serving_system import System, link_pairs, plans_of, share_of, total_of
+from dse.model.stealing import stealing_rate
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """What a search needs of each design, broadcast over a block."""
+
+    columns: dict[str, Floats]
+    feasible: Bools
+    """Fits, and serves something under the service limits; demand and user limits are not looked at here."""
+    exact: bool
+    """False: maximised columns are upper and minimised ones lower bounds."""
+
+
+def screen(system: System, rows: Sequence[Ints], link: int) -> Screen:
+    """Rate, cost and power of a block of designs that share a link.
+
+    `rows` holds, per pool, rows of its table in shapes that broadcast together, so that a block of
+    a grid costs one pass over its product. Under work stealing the rate is an upper bound.
+    """
+    tables, links = system.tables, system.links
+    n_active = total_of([t.active[r].astype(np.float64) for t, r in zip(tables, rows, strict=True)])
+    feasible = np.ones(n_active.shape, dtype=np.bool_)
+    for t, r in zip(tables, rows, strict=True):
+        feasible = feasible & t.feasible[r]
+    pairs = link_pairs(system, rows)
+    busy_usd = any(bool(t.bill.busy_usd_per_h.any()) for t in tables) or system.site.cost_basis == "ownership"
+    cost = total_of([t.bill.idle_usd_per_h[r] for t, r in zip(tables, rows, strict=True)])
+    if system.stealing:
+        rate, exact = _stealing_bound(system, rows, link, n_active), False
+    else:
+        prefill = [t.prefill_rate[r] for t, r in zip(tables, rows, strict=True)]
+        decode = [t.decode_rate[r] for t, r in zip(tables, rows, strict=True)]
+        held = None
+        if np.isfinite(system.limits.ttft_p99_s):
+            held = [t.prefill_rate_ttft[r, link] for t, r in zip(tables, rows, strict=True)]
+        part = split_rate(prefill, decode, float(links.byte_s[link]), system.request_kv_byte, held)
+        rate = part + total_of([t.both_rate[r] for t, r in zip(tables, rows, strict=True)])
+        exact = True
+        if busy_usd:
+            u_prefill, u_decode = share_of(part, total_of(prefill)), share_of(part, total_of(decode))
+            for t, r in zip(tables, rows, strict=True):
+                role = t.settings.role[r]
+                busy = np.where(role == PREFILL, u_prefill, np.where(role == DECODE, u_decode, t.alone_busy[r]))
+                cost = cost + t.bill.busy_usd_per_h[r] * busy
+    feasible = feasible & (rate > 0)
+    power = total_of([t.bill.provisioned_w[r] for t, r in zip(tables, rows, strict=True)])
+    return Screen(
+        columns={
+            "requests_s": rate,
+            "throughput_tok_s": rate * system.output_tok,
+            "input_tok_s": rate * system.input_tok,
+            "cost_usd_per_h": cost + pairs * links.usd_per_h[link],
+            "power_w": power + pairs * (links.power_w[link] * system.site.pue),
+        },
+        feasible=feasible,
+        exact=exact,
+    )
+
+
+SCREENED = ("requests_s", "throughput_tok_s", "input_tok_s", "cost_usd_per_h", "power_w")
+"""Columns that `screen` gives."""
+
+
+def _stealing_bound(system: System, rows: Sequence[Ints], link: int, n_active: Floats) -> Floats:
+    """Upper bound on the rate of work stealing, nearly always attained; one active pool alone does both phases."""
+    tables = system.tables
+    alone = total_of([np.where(t.active[r], t.alone_rate[r], 0.0) for t, r in zip(tables, rows, strict=True)])
+    if len(tables) == 2:
+        capacity = _two_pool_bound(system, rows, float(system.links.byte_s[link]))
+    else:
+        # more than two pools: every piece of work at its best pool bounds the rate from above
+        capacity = total_of([_best_case_rate(t)[r] for t, r in zip(tables, rows, strict=True)])
+    return np.where(n_active > 1, capacity, alone)
+
+
+def _two_pool_bound(system: System, rows: Sequence[Ints], link_byte_s: float) -> Floats:
+    """The bound of `stealing_rate` over a block of rows (R, 1) by (1, K), configuration pair by pair."""
+    (table_a, table_b), (rows_a, rows_b) = system.tables, rows
+    n_a, n_b = table_a.instances[rows_a].reshape(-1), table_b.instances[rows_b].reshape(-1)
+    config_a, config_b = table_a.config[rows_a].reshape(-1), table_b.config[rows_b].reshape(-1)
+    rate = np.zeros((len(n_a), len(n_b)))
+    for a in np.unique(config_a):
+        for b in np.unique(config_b):
+            at_a, at_b = np.flatnonzero(config_a == a), np.flatnonzero(config_b == b)
+            plans = plans_of(system, int(a), int(b))
+            rate[np.ix_(at_a, at_b)] = stealing_rate(plans, n_a[at_a, None], n_b[None, at_b], link_byte_s)
+    return rate
+
+
+def _best_case_rate(table: PoolTable) -> Floats:
+    """Requests/s of a pool if it only ever did its cheapest phase of every request (K,); an upper bound."""
+    cheapest = np.minimum(table.prefill.request_s.min(axis=1), table.decode.request_s.min(axis=1))[table.config]
+    return np.divide(table.instances, cheapest, out=np.zeros_like(cheapest), where=cheapest > 0)

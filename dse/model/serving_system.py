@@ -1,0 +1,127 @@
+"""One regime of a serving study as a system of pools: the values that its mathematics reads, and small pieces of it.
+
+Arrays hold one entry a design; a design names, per pool, a row of that pool's table, and one link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.model.pool_table import PoolTable
+from dse.model.serving_pool import DECODE, PREFILL, Mix, PhaseTable, PoolPhysics, ServingLimits
+from dse.model.stealing import StealingPlans, stealing_plans
+from dse.study import Site
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTable:
+    """The links on offer, each as bought for one pair of pools (L,). Power before PUE."""
+
+    byte_s: Floats
+    latency_s: Floats
+    usd_per_h: Floats
+    power_w: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """One regime of a study: pools with their tables, one routing, one precision."""
+
+    pools: tuple[PoolPhysics, ...]
+    tables: tuple[PoolTable, ...]
+    stealing: bool
+    """Work stealing instead of split."""
+    links: LinkTable
+    mix: Mix
+    limits: ServingLimits
+    demand_requests_s: float | None
+    site: Site
+    plans: dict[tuple[int, int], StealingPlans] = field(default_factory=dict)
+    """Work stealing between two pools: the plans of each pair of configurations, made when first needed."""
+
+    @property
+    def output_tok(self) -> float:
+        """Mean output tokens per request."""
+        return float((self.mix.share * self.mix.output_tokens).sum())
+
+    @property
+    def input_tok(self) -> float:
+        """Mean input tokens per request."""
+        return float((self.mix.share * self.mix.input_tokens).sum())
+
+    @property
+    def class_kv_byte(self) -> Floats:
+        """KV cache that a request of each class hands from prefill to decode [byte] (C,)."""
+        return self.pools[0].kv(self.mix.input_tokens)
+
+    @property
+    def request_kv_byte(self) -> float:
+        """The same, averaged over the mix [byte]."""
+        return float((self.mix.share * self.class_kv_byte).sum())
+
+
+def plans_of(system: System, config_a: int, config_b: int) -> StealingPlans:
+    """Plans of work stealing for one configuration of each of two pools."""
+    key = (config_a, config_b)
+    if key not in system.plans:
+        prefill, decode = seconds_of(system, *key)
+        system.plans[key] = stealing_plans(prefill, decode, system.mix.share, system.class_kv_byte)
+    return system.plans[key]
+
+
+def seconds_of(system: System, *configs: int) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+    """Seconds of one instance per request, prefill and decode, of one configuration of each of two pools (C,)."""
+    (a, b), (config_a, config_b) = system.tables, configs
+    return (
+        (a.prefill.request_s[config_a], b.prefill.request_s[config_b]),
+        (a.decode.request_s[config_a], b.decode.request_s[config_b]),
+    )
+
+
+def link_pairs(system: System, rows: Sequence[Ints]) -> Floats:
+    """Connections to buy: pairs of active pools between which KV cache may flow."""
+    active = [t.active[r] for t, r in zip(system.tables, rows, strict=True)]
+    roles = [t.settings.role[r] for t, r in zip(system.tables, rows, strict=True)]
+    pairs = np.zeros(np.broadcast_shapes(*(a.shape for a in active)))
+    for p in range(len(rows)):
+        for q in range(p + 1, len(rows)):
+            used = active[p] & active[q]
+            if not system.stealing:
+                forward = (roles[p] == PREFILL) & (roles[q] == DECODE)
+                used = used & (forward | ((roles[p] == DECODE) & (roles[q] == PREFILL)))
+            pairs = pairs + used
+    return pairs
+
+
+def total_of(parts: Sequence[Floats]) -> Floats:
+    """Sum of arrays that broadcast together."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def share_of(part: Floats, whole: Floats) -> Floats:
+    """part / whole, 0 where the whole is 0."""
+    return np.divide(part, whole, out=np.zeros(np.broadcast(part, whole).shape), where=whole > 0)
+
+
+def stacked(tables: Sequence[PoolTable], rows: Ints, name: str, field: str) -> Floats:
+    """One (J, C) array of a phase of every pool, gathered to (N, P, C)."""
+    phases: list[PhaseTable] = [getattr(t, name) for t in tables]
+    arrays = [getattr(f, field) if hasattr(f, field) else getattr(f.time, field) for f in phases]
+    full = [np.broadcast_to(a, f.fits.shape) for a, f in zip(arrays, phases, strict=True)]
+    return np.stack([a[t.config[r]] for a, t, r in zip(full, tables, rows, strict=True)], axis=1)
+
+
+def weighted(weight: Floats, value: Floats) -> Floats:
+    """Product that reads nothing where the weight is 0 (a phase that cannot run takes infinite time)."""
+    return np.multiply(weight, value, out=np.zeros(np.broadcast(weight, value).shape), where=weight > 0)
