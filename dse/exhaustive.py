@@ -14,7 +14,7 @@ from dse.errors import MethodError
 from dse.pareto import RunningFront, minimised, signed
 from dse.progress import Progress, Report, Stop
 from dse.resolve import Study
-from dse.scoring import bounds_of, violation, within_bounds
+from dse.scoring import bounds_of, serves, violation, within_bounds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,13 +48,8 @@ class Found:
 
 def refusal(study: Study) -> str:
     """Why enumeration cannot answer this study exactly; empty where it can."""
-    routings = getattr(study.problem, "routings", ())
-    if "work_stealing" in routings and len(study.space.pool_names) > 2:
-        return (
-            f"exhaustive: work stealing among {len(study.space.pool_names)} pools needs a linear program for every "
-            'design; use method = "milp", or routing = ["split"]'
-        )
-    return ""
+    refused = study.space.enumeration_refusal
+    return f"exhaustive: {refused}" if refused else ""
 
 
 def explore(study: Study, *, workers: int, address: str, report: Report, stop: Stop) -> Found:
@@ -152,7 +147,7 @@ def _search_unit(study: Study, unit: object, front: RunningFront, found: Found) 
 def _score_and_merge(study: Study, index: Ints, front: RunningFront, bounds: Mapping[str, tuple[float, float]]) -> None:
     """Scores what screening only bounds, and merges what is feasible."""
     columns = study.space.numbers(index)
-    good = np.asarray(columns["requests_s"] > 0) & within_bounds(columns, bounds, exact=True)
+    good = serves(columns) & within_bounds(columns, bounds, exact=True)
     front.merge(minimised(columns, study.envelope.objectives.names)[good], index[good])
 
 

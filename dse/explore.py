@@ -192,7 +192,7 @@ def diagnose(study: Study, nearest: int) -> dict[str, Any]:
     if nearest < 0:
         sample = np.asarray(exhaustive.sample_index(study.space.n_designs, KEPT_CANDIDATES), dtype=np.int64)
         frame = score_index(study, sample[study.space.legal(sample)])
-        served = frame[frame["requests_s"] > 0]
+        served = frame[frame["throughput_tok_s"] > 0]
         if len(served):
             bounds = bounds_of(study)
             broken = violation({b: served[b].to_numpy(dtype=np.float64) for b in bounds}, bounds)

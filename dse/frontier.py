@@ -177,7 +177,7 @@ def _rescore(study: Study, index: int) -> Floats | None:
     """The model's own objectives of a plan; a plan the model rejects is a bug."""
     frame = score_index(study, np.array([index], dtype=np.int64))
     if not bool(frame["feasible"].iloc[0]):
-        if float(frame["requests_s"].iloc[0]) <= 0:
+        if float(frame["throughput_tok_s"].iloc[0]) <= 0:
             return None
         raise SelfCheckError(
             f"the MILP's plan d{index} is infeasible when scored: {frame['infeasible_reason'].iloc[0]}"

@@ -12,9 +12,10 @@ from pydantic import BaseModel, ValidationError
 
 from dse.catalog.device_file import read_toml
 from dse.errors import InputError, unknown_name
-from dse.paradigms import PARADIGMS, Paradigm, Space
+from dse.paradigms import PARADIGMS, Paradigm
 from dse.study import Envelope
 from dse.validation import faults_of
+from search_spaces.space import Space
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dse.columns import COLUMNS
+from dse.columns import COLUMNS, column, limit_sense
 from dse.errors import InputError
 from dse.resolve import Study
 from dse.units import quantity
@@ -21,30 +21,38 @@ _UNIT_OF_LIMIT = {"power_w": "W", "power_mean_w": "W", "mem_margin_byte": "B"}
 
 
 def bounds_of(study: Study) -> dict[str, tuple[float, float]]:
-    """Every bound on a result column: the user's limits, and the demand on requests_s."""
+    """Every bound on a result column: the user's limits, and the demand."""
     bounds = study.envelope.limits.bounds()
-    demand = getattr(study.problem, "demand_requests_s", None)
-    if demand is not None:
-        low, high = bounds.get("requests_s", (-np.inf, np.inf))
-        bounds["requests_s"] = (max(low, demand), high)
+    if study.space.demand is not None:
+        column, least = study.space.demand
+        low, high = bounds.get(column, (-np.inf, np.inf))
+        bounds[column] = (max(low, least), high)
     return bounds
 
 
 def within_bounds(
     columns: Mapping[str, Floats], bounds: Mapping[str, tuple[float, float]], *, exact: bool
 ) -> Bools | bool:
-    """Which designs meet the bounds on columns that are known; bounded rates count only from above."""
+    """Which designs meet the bounds on columns that are known.
+
+    Where the columns only bound a design, its maximised columns are upper and its minimised ones lower
+    bounds: what they cannot rule out stays.
+    """
     ok: Bools | bool = True
     for name, (low, high) in bounds.items():
         if name not in columns:
             continue
-        values = columns[name]
-        maximised = name in ("requests_s", "throughput_tok_s", "input_tok_s")
-        if exact or not maximised:
-            ok = ok & (values <= high)
-        if exact or maximised:
-            ok = ok & (values >= low)
+        sense = limit_sense(name)
+        if exact or sense == "min":
+            ok = ok & (columns[name] <= high)
+        if exact or sense == "max":
+            ok = ok & (columns[name] >= low)
     return ok
+
+
+def serves(columns: Mapping[str, Values]) -> Bools:
+    """Which designs do any work at all."""
+    return np.asarray(np.asarray(columns["throughput_tok_s"], dtype=np.float64) > 0)
 
 
 def violation(columns: Mapping[str, Floats], bounds: Mapping[str, tuple[float, float]]) -> Floats:
@@ -113,9 +121,9 @@ def finish(study: Study, columns: Mapping[str, Values]) -> pd.DataFrame:
 
 def limit_text(study: Study, name: str, value: float, low: float, high: float) -> str:
     """One broken limit in words, with the amount."""
-    demand = getattr(study.problem, "demand_requests_s", None)
-    if name == "requests_s" and low == demand and value < low:
-        return f"demand: serves {value:.6g} of {demand:g} requests/s ({low - value:.4g} short)"
+    if study.space.demand == (name, low) and value < low:
+        known = column(name)
+        return f"demand: serves {value:.6g} of {low:g} {known.unit if known else ''} ({low - value:.4g} short)"
     unit = _UNIT_OF_LIMIT.get(name, "")
 
     def shown(x: float) -> str:

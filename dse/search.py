@@ -83,7 +83,7 @@ def run_block(study: Study, outer: Outer) -> Block:
     good = frame["feasible"].to_numpy(dtype=np.bool_)
     columns = {name: frame[name].to_numpy(dtype=np.float64) for name in {*objectives, *bounds}}
     points = minimised(columns, objectives)
-    served = frame["requests_s"].to_numpy(dtype=np.float64) > 0
+    served = frame["throughput_tok_s"].to_numpy(dtype=np.float64) > 0
     front = RunningFront(len(objectives))
     front.merge(points[good], index[good])
     broken = np.where(served, np.broadcast_to(violation(columns, bounds), served.shape), np.inf)

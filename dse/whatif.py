@@ -10,7 +10,6 @@ import pandas as pd
 from dse import exhaustive
 from dse.columns import OBJECTIVE_SENSE
 from dse.progress import Stop, silent
-from dse.recommend import settings_of
 from dse.resolve import Study
 from dse.scoring import score, score_index
 
@@ -20,50 +19,26 @@ RAISED = 2.0
 """How far beyond a limit is looked for the next better design."""
 
 
-def _step(counts: tuple[int, ...], g: int) -> int:
-    """The purchase step at the end of an axis, in whole instances."""
-    step = counts[-1] - counts[-2] if len(counts) > 1 else g
-    return step if step % g == 0 else g
-
-
 def one_more(study: Study, row: pd.Series) -> pd.DataFrame:
     """What one step more of each thing buys, by scoring the changed design again.
 
-    One more purchase step of each pool that is bought, at the same settings; the next wider link. Columns: change,
-    throughput_tok_s, then the differences d_throughput_tok_s, d_cost_usd_per_h, d_power_w, and
-    what breaks, if anything.
+    Columns: change, throughput_tok_s, the differences d_throughput_tok_s, d_cost_usd_per_h, d_power_w, and what
+    breaks, if anything. NaN where a change has no price of its own.
     """
-    base = settings_of(study, row)
-    changes: list[tuple[str, dict[str, str]]] = []
-    for offer in study.problem.pools:
-        n = int(row[f"n_{offer.name}"])
-        if n == 0:
-            continue
-        g = int(row[f"instance_size_{offer.name}"])
-        more = next((c for c in offer.counts if c > n and c % g == 0), n + _step(offer.counts, g))
-        beyond = " (beyond the study's count)" if more > offer.counts[-1] else ""
-        changes.append((f"{more - n} more {offer.name}{beyond}", {f"n_{offer.name}": str(more)}))
-    names = list(study.problem.link_names)
-    if "link" in base and base["link"] in names:
-        at = names.index(base["link"])
-        if at + 1 < len(names):
-            changes.append((f"link {names[at + 1]} instead of {names[at]}", {"link": names[at + 1]}))
-        s = float(row["link_gb_s"])
-        if float(row["link_use_frac"]) >= 1.0 - 1e-9:
-            changes.append(("1 GB/s more of link", {"link_gb_s": repr(s + 1.0)}))
+    design = {str(k): v for k, v in row.items()}
+    base = study.space.settings_of(design)
     rows = []
-    for label, change in changes:
-        settings = {k: v for k, v in base.items() if not ("link_gb_s" in change and k == "link")} | change
+    for step in study.space.next_steps(design):
+        settings = {k: v for k, v in base.items() if k not in step.replaces} | step.settings
         scored = score(study, settings).iloc[0]
+        cost, power = (float(scored[c] - row[c]) if step.priced else np.nan for c in ("cost_usd_per_h", "power_w"))
         rows.append(
             {
-                "change": label,
+                "change": step.label,
                 "throughput_tok_s": float(scored["throughput_tok_s"]),
                 "d_throughput_tok_s": float(scored["throughput_tok_s"] - row["throughput_tok_s"]),
-                "d_cost_usd_per_h": float("nan")
-                if "link_gb_s" in change
-                else float(scored["cost_usd_per_h"] - row["cost_usd_per_h"]),
-                "d_power_w": float("nan") if "link_gb_s" in change else float(scored["power_w"] - row["power_w"]),
+                "d_cost_usd_per_h": cost,
+                "d_power_w": power,
                 "breaks": str(scored["infeasible_reason"]),
             }
         )

@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dse.errors import InputError, unknown_name
-from dse.model.pd_serving import Evaluation, evaluate
+from dse.model.pd_serving import SATURATED, Evaluation, evaluate
 from dse.model.pd_serving_explain import bottlenecks, explanation, infeasible_reasons
 from dse.model.pool_table import pool_bill, pool_table
+from dse.model.screening import Screen
 from dse.model.serving_pool import (
     ANY,
     BOTH,
@@ -30,11 +31,12 @@ from dse.model.serving_pool import (
     Precision,
     Settings,
 )
-from dse.model.serving_screen import Screen, screen
+from dse.model.serving_screen import screen
 from dse.model.serving_system import LinkTable, System
 from dse.units import DTYPE_BYTE
 
 from .pd_serving_study import PoolOffer, Routing, ServingProblem
+from .space import SingleBest, Step
 
 if TYPE_CHECKING:
     import optuna
@@ -55,16 +57,6 @@ class Regime:
 
     precision: Precision
     routing: Routing
-
-
-class SingleBest(NamedTuple):
-    """Best throughput of a fleet of one pool per USD/h and per W."""
-
-    tok_s_per_usd_h: float
-    tok_s_per_w: float
-    apart_tok_s_per_usd_h: float
-    """With the phases on separate instances of that pool, KV cache moving between them for free."""
-    apart_tok_s_per_w: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +197,27 @@ class ServingSpace:
     def n_designs(self) -> int:
         """Size of the grid, legal or not."""
         return int(self._starts[-1])
+
+    @property
+    def enumeration_refusal(self) -> str:
+        """Why enumeration cannot answer this study exactly; empty where it can."""
+        if "work_stealing" in self.problem.routings and len(self.problem.pools) > 2:
+            return (
+                f"work stealing among {len(self.problem.pools)} pools needs a linear program for every design; "
+                'use method = "milp", or routing = ["split"]'
+            )
+        return ""
+
+    @property
+    def demand(self) -> tuple[str, float] | None:
+        """The result column that a demand bounds from below, and by how much."""
+        least = self.problem.demand_requests_s
+        return None if least is None else ("requests_s", least)
+
+    @property
+    def tie_breakers(self) -> tuple[str, ...]:
+        """Columns of which less is preferred between designs of equal objectives."""
+        return ("link_gb_s",)
 
     @property
     def n_regimes(self) -> int:
@@ -411,6 +424,45 @@ class ServingSpace:
         detail = explanation(system, rows, link, found, self.pool_names) if found else {}
         return {"design_id": np.array(["set"], dtype=object), **columns}, detail
 
+    def settings_of(self, row: Mapping[str, Any]) -> dict[str, str]:
+        """The `--set` keys that give a frame's row again."""
+        settings = {k: str(row[k]) for k in ("weight_dtype", "kv_dtype", "compute_dtype", "routing")}
+        for pool in self.pool_names:
+            settings[f"n_{pool}"] = str(int(row[f"n_{pool}"]))
+            if int(row[f"n_{pool}"]) == 0:
+                continue
+            for key in ("instance_size", "prefill_batch", "max_decode_batch"):
+                settings[f"{key}_{pool}"] = str(int(row[f"{key}_{pool}"]))
+            role = str(row[f"role_{pool}"])
+            if role in ROLE_NAMES[:3]:
+                settings[f"role_{pool}"] = role
+        if str(row["link"]) != "none":
+            settings["link"] = str(row["link"])
+        return settings
+
+    def next_steps(self, row: Mapping[str, Any]) -> list[Step]:
+        """One step more of each thing: a purchase step of each pool that is bought, the next wider link, 1 GB/s.
+
+        1 GB/s more is asked for only where the link binds; it has no price of its own.
+        """
+        steps = []
+        for offer in self.problem.pools:
+            n, g = int(row[f"n_{offer.name}"]), int(row[f"instance_size_{offer.name}"])
+            if n == 0:
+                continue
+            more = next((c for c in offer.counts if c > n and c % g == 0), n + _purchase_step(offer.counts, g))
+            beyond = " (beyond the study's count)" if more > offer.counts[-1] else ""
+            steps.append(Step(f"{more - n} more {offer.name}{beyond}", {f"n_{offer.name}": str(more)}))
+        names = self.problem.link_names
+        if str(row["link"]) in names:
+            at = names.index(str(row["link"]))
+            if at + 1 < len(names):
+                steps.append(Step(f"link {names[at + 1]} instead of {names[at]}", {"link": names[at + 1]}))
+            if float(row["link_use_frac"]) >= SATURATED:
+                wider = {"link_gb_s": repr(float(row["link_gb_s"]) + 1.0)}
+                steps.append(Step("1 GB/s more of link", wider, replaces=("link",), priced=False))
+        return steps
+
     # -- baselines --------------------------------------------------------------------------------
 
     @cached_property
@@ -459,6 +511,12 @@ class ServingSpace:
         mesh = np.meshgrid(*axes, indexing="ij")
         index = self.encode(regime, mesh[0].ravel(), [m.ravel() for m in mesh[1:]])
         return index[self.legal(index)] if len(index) else index
+
+
+def _purchase_step(counts: tuple[int, ...], g: int) -> int:
+    """The step at the end of an axis, in whole instances."""
+    step = counts[-1] - counts[-2] if len(counts) > 1 else g
+    return step if step % g == 0 else g
 
 
 def _largest_ratio(gain: Floats, spent: Floats) -> float:

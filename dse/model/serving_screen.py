@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.pool_table import PoolTable
 from dse.model.routing import split_rate
+from dse.model.screening import Screen
 from dse.model.serving_pool import DECODE, PREFILL
 from dse.model.serving_system import System, link_pairs, plans_of, share_of, total_of
 from dse.model.stealing import stealing_rate
@@ -17,17 +17,6 @@ from dse.model.stealing import stealing_rate
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Screen:
-    """What a search needs of each design, broadcast over a block."""
-
-    columns: dict[str, Floats]
-    feasible: Bools
-    """Fits, and serves something under the service limits; demand and user limits are not looked at here."""
-    exact: bool
-    """False: maximised columns are upper and minimised ones lower bounds."""
 
 
 def screen(system: System, rows: Sequence[Ints], link: int) -> Screen:
@@ -74,10 +63,6 @@ def screen(system: System, rows: Sequence[Ints], link: int) -> Screen:
         feasible=feasible,
         exact=exact,
     )
-
-
-SCREENED = ("requests_s", "throughput_tok_s", "input_tok_s", "cost_usd_per_h", "power_w")
-"""Columns that `screen` gives."""
 
 
 def _stealing_bound(system: System, rows: Sequence[Ints], link: int, n_active: Floats) -> Floats:

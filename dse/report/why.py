@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from dse.errors import InputError
 from dse.explore import Result
-from dse.recommend import settings_of
 from dse.report.designs import Row, value_of
 from dse.report.numbers import label, number, percent, shown, signed
 from dse.scoring import explain
@@ -67,7 +66,7 @@ def why(result: Result) -> Why | None:
     if row is None:
         return None
     try:
-        frame, detail = explain(result.study, settings_of(result.study, row))
+        frame, detail = explain(result.study, result.study.space.settings_of({str(k): v for k, v in row.items()}))
         more = one_more(result.study, row)
     except InputError:
         return None
