@@ -125,6 +125,18 @@ def column(name: str) -> Column | None:
     return None
 
 
+def pool_of(name: str) -> str | None:
+    """The pool that a pool column is about; None for other columns.
+
+    >>> pool_of("instance_size_wse-3"), pool_of("power_w")
+    ('wse-3', None)
+    """
+    found = column(name)
+    if found is None or "<pool>" not in found.name:
+        return None
+    return name.removeprefix(found.name.removesuffix("<pool>"))
+
+
 def limit_sense(name: str) -> Sense:
     """Which side of a column is better; None where neither is, or where the column takes no limit."""
     found = column(name)

@@ -124,7 +124,8 @@ def _search_unit(study: Study, unit: object, front: RunningFront, found: Found) 
     shape = possible.shape
     known = {k: np.broadcast_to(v, shape) for k, v in screen.columns.items()}
     bounds = bounds_of(study)
-    within = possible & within_bounds(known, bounds, exact=screen.exact)
+    screened = {name: bound for name, bound in bounds.items() if name in known}
+    within = possible & within_bounds(known, screened, exact=screen.exact)
     if not len(front):
         _note_nearest(found, possible & ~within, known, bounds, first)
     objectives = study.envelope.objectives.names

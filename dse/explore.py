@@ -19,10 +19,11 @@ from dse import exhaustive, search
 from dse import frontier as milp
 from dse.errors import InputError, MethodError, SelfCheckError
 from dse.pareto import minimised, nondominated
-from dse.progress import Progress, Report, Stop, silent
+from dse.progress import Report, Stop, silent
 from dse.recommend import recommend
 from dse.resolve import Study
 from dse.scoring import bounds_of, score_index, violation
+from dse.units import json_safe
 from dse.whatif import raised_limits
 
 AUTO_EXHAUSTIVE_DESIGNS = 1_000_000_000
@@ -236,40 +237,10 @@ def write_run(result: Result, folder: Path) -> None:
     beside = folder / ".candidates.parquet.new"
     result.candidates.to_parquet(beside, index=False)
     beside.replace(folder / "candidates.parquet")
-    _write(folder / "run.json", json.dumps(_json_safe(result.info), indent=2))
+    _write(folder / "run.json", json.dumps(json_safe(result.info), indent=2))
 
 
 def _write(path: Path, text: str) -> None:
     beside = path.with_name(f".{path.name}.new")
     beside.write_text(text, encoding="utf-8")
     beside.replace(path)
-
-
-def _json_safe(value: Any) -> Any:
-    """Infinite and missing numbers as JSON can say them: null."""
-    if isinstance(value, dict):
-        return {k: _json_safe(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_json_safe(v) for v in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
-
-
-def progress_json(p: Progress) -> str:
-    """One progress report as a JSON line."""
-    return json.dumps(
-        _json_safe(
-            {
-                "method": p.method,
-                "done": p.done,
-                "total": p.total,
-                "candidates": p.candidates,
-                "front": p.front,
-                "elapsed_s": round(p.elapsed_s, 3),
-                "rate_per_s": round(p.rate_per_s, 1),
-                "eta_s": round(p.eta_s, 1) if np.isfinite(p.eta_s) else None,
-                "note": p.note,
-            }
-        )
-    )

@@ -117,8 +117,6 @@ def _explore_program(study: Study, data: Any, found: Proven, report: Report, sto
             continue
         index = formulation.extract(model, data, study.space)
         point = _rescore(study, index)
-        if point is None:
-            continue
         check_agreement(formulation.objective_values(model, data), point / scale, objectives, index)
         if index in seen or not (point < upper).all():
             found.unproven.append(_corner(objectives, upper))
@@ -173,12 +171,10 @@ def shrink(boxes: Sequence[Floats], point: Floats) -> list[Floats]:
     return result
 
 
-def _rescore(study: Study, index: int) -> Floats | None:
-    """The model's own objectives of a plan; a plan the model rejects is a bug."""
+def _rescore(study: Study, index: int) -> Floats:
+    """The model's own objectives of a plan; a plan that the model rejects is a bug."""
     frame = score_index(study, np.array([index], dtype=np.int64))
     if not bool(frame["feasible"].iloc[0]):
-        if float(frame["throughput_tok_s"].iloc[0]) <= 0:
-            return None
         raise SelfCheckError(
             f"the MILP's plan d{index} is infeasible when scored: {frame['infeasible_reason'].iloc[0]}"
         )

@@ -14,7 +14,7 @@ PHASES: tuple[Phase, ...] = ("train", "prefill", "decode")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
-    """What one phase achieves of the peaks (MODEL section 2)."""
+    """What one phase achieves of the peaks (docs/model.md, section 2)."""
 
     compute: float
     """e_c: share of the dense peak."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from dse.units import json_safe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +81,19 @@ class Stop:
         if not self.reason and self.left_s <= 0:
             self.reason = f"time limit of {self.time_limit_s:g} s"
         return bool(self.reason)
+
+
+def progress_json(p: Progress) -> str:
+    """One progress report as a JSON line."""
+    line = {
+        "method": p.method,
+        "done": p.done,
+        "total": p.total,
+        "candidates": p.candidates,
+        "front": p.front,
+        "elapsed_s": round(p.elapsed_s, 3),
+        "rate_per_s": round(p.rate_per_s, 1),
+        "eta_s": p.eta_s,
+        "note": p.note,
+    }
+    return json.dumps(json_safe(line))

@@ -10,11 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from dse.catalog.device_file import read_toml
 from dse.errors import InputError, unknown_name
 from dse.paradigms import PARADIGMS, Paradigm
 from dse.study import Envelope
-from dse.validation import faults_of
+from dse.validation import faults_of, read_toml
 from search_spaces.space import Space
 
 
@@ -45,17 +44,7 @@ class Study:
                 fault = f"{file} [paradigm]: is missing; there are: {', '.join(PARADIGMS)}"
             else:
                 fault = unknown_name(f"{file} [paradigm]", "paradigm", str(name), PARADIGMS)
-            # the other faults of the file are looked for all the same, as if it were the first paradigm
-            try:
-                _validate(
-                    next(iter(PARADIGMS.values())),
-                    {**raw, "paradigm": next(iter(PARADIGMS))},
-                    Path(folder),
-                    file,
-                )
-            except InputError as more:
-                raise InputError([fault, *more.faults]) from None
-            raise InputError(fault)
+            raise InputError([fault, *_envelope_faults(raw, file)])
         paradigm = PARADIGMS[name]
         envelope = _validate(paradigm, raw, Path(folder), file)
         problem = paradigm.resolve(envelope, Path(folder))
@@ -73,6 +62,16 @@ class Study:
     def name(self) -> str:
         """The study's name."""
         return self.envelope.name
+
+
+def _envelope_faults(raw: Mapping[str, object], file: str) -> list[str]:
+    """Faults of what every study has; the paradigm's own part cannot be judged without knowing it."""
+    known = {key: value for key, value in raw.items() if key in Envelope.model_fields and key != "paradigm"}
+    try:
+        Envelope.model_validate({**known, "paradigm": "unknown"})
+    except ValidationError as error:
+        return faults_of(error, file, known_keys(Envelope))
+    return []
 
 
 def _validate(paradigm: Paradigm, raw: Mapping[str, object], folder: Path, file: str) -> Envelope:

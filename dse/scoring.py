@@ -41,6 +41,8 @@ def within_bounds(
     ok: Bools | bool = True
     for name, (low, high) in bounds.items():
         if name not in columns:
+            if exact:
+                raise KeyError(f"{name} is bounded but was not scored")
             continue
         sense = limit_sense(name)
         if exact or sense == "min":

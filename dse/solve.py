@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from dse.errors import SelfCheckError
+
 GAP = 1e-9
 """A point whose gap is below this is proven optimal."""
 FEASIBILITY = 1e-9
@@ -38,7 +40,7 @@ class Outcome:
 
     @property
     def gap(self) -> float:
-        """Relative distance of the plan to the proven bound."""
+        """Distance of the plan to the proven bound, relative where the objective exceeds 1 (they are scaled to 1)."""
         return abs(self.objective - self.bound) / max(1.0, abs(self.objective))
 
 
@@ -72,6 +74,8 @@ class Solver:
         started = time.perf_counter()
         results = self._highs.solve(self._model)
         spent = time.perf_counter() - started
+        if not self._solved and "is unknown" in (results.solver_log or ""):
+            raise SelfCheckError(f"HiGHS does not know an option: {results.solver_log.splitlines()[0]}")
         self._solved = True
         bound = results.objective_bound
         if results.solution_status in (SolutionStatus.optimal, SolutionStatus.feasible):

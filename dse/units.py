@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from typing import Any, Final
 
 SI_FACTOR: Final[dict[str, dict[str, float]]] = {
     "flop/s": {"FLOP/s": 1.0, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15},
@@ -18,6 +19,9 @@ SI_FACTOR: Final[dict[str, dict[str, float]]] = {
 
 HOURS_PER_YEAR: Final = 8760.0
 """365 days; leap days are below the accuracy of any price."""
+
+J_PER_KWH: Final = 3.6e6
+"""One kilowatt-hour."""
 
 DTYPE_BYTE: Final[dict[str, float]] = {
     "bf16": 2.0,
@@ -54,3 +58,18 @@ def quantity(value: float, unit: str) -> str:
         if abs(value) >= factor:
             return f"{value / factor:.4g} {prefix}{unit}"
     return f"{value:.3g} {unit}"
+
+
+def json_safe(value: Any) -> Any:
+    """Numbers as JSON can say them: infinite and missing ones become null.
+
+    >>> json_safe({"a": [1.5, float("inf")], "b": float("nan")})
+    {'a': [1.5, None], 'b': None}
+    """
+    if isinstance(value, dict):
+        return {k: json_safe(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_safe(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

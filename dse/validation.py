@@ -1,6 +1,9 @@
-"""Turns a pydantic error into sentences: where, what was got, what is allowed."""
+"""Reads TOML, and turns what is wrong with it into sentences: where, what was got, what is allowed."""
 
 from __future__ import annotations
+
+import tomllib
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -54,3 +57,23 @@ def _lower(message: str) -> str:
 def _generic(location: tuple[int | str, ...]) -> str:
     """A path with list positions left out, as a key into the known keys of each table."""
     return ".".join(p for p in location if isinstance(p, str) and not p.startswith(UNION_TAG))
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """A TOML file as a table; one clear sentence for whatever is wrong with it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a directory; give a TOML file") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text; give a TOML file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    if not text.strip():
+        raise InputError(f"{path}: the file is empty; start from experiments/quickstart.toml")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not valid TOML: {error}") from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformer:
-    """Shape of a decoder (MODEL section 3). Fields that a model does not use are 0."""
+    """Shape of a decoder (docs/model.md, section 3). Fields that a model does not use are 0."""
 
     name: str
     layers: int

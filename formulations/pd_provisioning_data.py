@@ -207,7 +207,7 @@ def _provisioning_data(
         alone_allowed=space.first_routing(regime),
         link_byte_s=np.where(np.isfinite(system.links.byte_s), system.links.byte_s, 1e18),
         link_usd_per_h=system.links.usd_per_h,
-        link_power_w=system.links.power_w * system.site.pue,
+        link_power_w=system.links.power_w,
         request_kv_byte=system.request_kv_byte,
         class_kv_byte=system.class_kv_byte,
         class_share=system.mix.share,

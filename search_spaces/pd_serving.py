@@ -347,23 +347,32 @@ class ServingSpace:
         return {"design_id": ids, **_merge(parts, len(index))}
 
     def numbers(self, index: Ints) -> dict[str, Floats]:
-        """The numeric columns of these designs, without the words; what a search needs."""
+        """Every numeric column of these designs, without the words; what a search needs."""
         regime, link, rows = self.decode(index)
         parts: list[tuple[Ints, dict[str, Floats]]] = []
-        for r in np.unique(regime):
+        for r in np.unique(regime) if len(index) else [0]:
             at = np.flatnonzero(regime == r)
-            e = evaluate(self.system(int(r)), rows[:, at], link[at])
-            per_pool = {
-                f"{key}_{name}": values[:, p]
-                for key, values in e.pool_columns.items()
-                for p, name in enumerate(self.pool_names)
-            }
-            counts = {
-                f"n_{name}": table.settings.n[row].astype(np.float64)
-                for name, table, row in zip(self.pool_names, self.system(int(r)).tables, rows[:, at], strict=True)
-            }
-            parts.append((at, {**e.columns, **per_pool, **counts}))
+            system = self.system(int(r))
+            e = evaluate(system, rows[:, at], link[at])
+            design = self._design_numbers(system, rows[:, at], link[at], e)
+            numeric = {name: np.asarray(values, dtype=np.float64) for name, values in design.items()}
+            parts.append((at, {**e.columns, **numeric}))
         return _merge(parts, len(index))
+
+    def _design_numbers(self, system: System, rows: Ints, link: Ints, e: Evaluation) -> dict[str, Values]:
+        """Numeric columns that name the design, and those that exist per pool."""
+        columns: dict[str, Values] = {}
+        for p, (name, table, r) in enumerate(zip(self.pool_names, system.tables, rows, strict=True)):
+            s = table.settings.rows(r)
+            columns |= {
+                f"n_{name}": s.n,
+                f"instance_size_{name}": s.g,
+                f"prefill_batch_{name}": s.prefill_batch,
+                f"max_decode_batch_{name}": s.max_decode_batch,
+                **{f"{key}_{name}": values[:, p] for key, values in e.pool_columns.items()},
+            }
+        columns["link_gb_s"] = np.where(e.pairs > 0, self.problem.links.byte_s[link] / 1e9, 0.0)
+        return columns
 
     def _columns(self, regime: int, system: System, rows: Ints, link: Ints) -> dict[str, Values]:
         e = evaluate(system, rows, link)
@@ -381,18 +390,10 @@ class ServingSpace:
         self, regime: Regime, system: System, rows: Ints, link: Ints, e: Evaluation
     ) -> dict[str, Values]:
         n = rows.shape[1]
-        columns: dict[str, Values] = {}
+        columns = self._design_numbers(system, rows, link, e)
         for p, (name, table, r) in enumerate(zip(self.pool_names, system.tables, rows, strict=True)):
-            s = table.settings.rows(r)
-            role = np.array(ROLE_NAMES, dtype=object)[np.where(e.flow.combined[:, p], BOTH, s.role)]
-            columns |= {
-                f"n_{name}": s.n,
-                f"instance_size_{name}": s.g,
-                f"role_{name}": np.where(s.n > 0, role, "none").astype(object),
-                f"prefill_batch_{name}": s.prefill_batch,
-                f"max_decode_batch_{name}": s.max_decode_batch,
-                **{f"{key}_{name}": values[:, p] for key, values in e.pool_columns.items()},
-            }
+            role = np.array(ROLE_NAMES, dtype=object)[np.where(e.flow.combined[:, p], BOTH, table.settings.role[r])]
+            columns[f"role_{name}"] = np.where(table.active[r], role, "none").astype(object)
         names = np.array(self.problem.link_names, dtype=object)[link]
         columns |= {
             "weight_dtype": np.full(n, regime.precision.weight, dtype=object),
@@ -400,7 +401,6 @@ class ServingSpace:
             "compute_dtype": np.full(n, regime.precision.compute, dtype=object),
             "routing": np.full(n, regime.routing, dtype=object),
             "link": np.where(e.pairs > 0, names, "none").astype(object),
-            "link_gb_s": np.where(e.pairs > 0, self.problem.links.byte_s[link] / 1e9, 0.0),
         }
         return columns
 
@@ -472,8 +472,9 @@ class ServingSpace:
         for regime in range(len(self.regimes)):
             system = self.system(regime)
             for table in system.tables:
-                cost = table.bill.idle_usd_per_h + table.bill.busy_usd_per_h * table.alone_busy
-                busy_cost = table.bill.idle_usd_per_h + table.bill.busy_usd_per_h
+                every = np.arange(len(table.settings))
+                cost = table.bill.usd_per_h(every, table.alone_busy)
+                busy_cost = table.bill.usd_per_h(every, 1.0)
                 watts = table.bill.provisioned_w
                 together, apart = table.alone_rate * system.output_tok, table.apart_rate * system.output_tok
                 best = SingleBest(

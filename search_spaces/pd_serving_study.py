@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from dse.catalog import load_catalog, load_device_file, load_model_file
+from dse.columns import pool_of
 from dse.errors import InputError, unknown_name
 from dse.hardware import Accelerator
 from dse.model.cost import amortised_usd_per_h, energy_usd_per_h
@@ -244,10 +245,10 @@ class ServingStudy(Envelope):
             known = load_catalog().links
             faults += [unknown_name("link.tier", "link", t, known) for t in self.link.tier or () if t not in known]
         bounds = self.limits.bounds()
-        names = {p.name or p.device for p in self.pool}
+        names = {pool_name(p, _folder(info)) for p in self.pool}
         for name in bounds:
-            base, _, pool = name.partition("_")
-            if base in {"n", "u", "eta", "busy"} and pool not in names:
+            pool = pool_of(name)
+            if pool is not None and pool not in names:
                 faults.append(unknown_name(f"limits.{name}", "pool", pool, names))
         if self.demand and bounds.get("requests_s", (0, np.inf))[1] < self.demand.requests_s:
             faults.append(
@@ -442,10 +443,10 @@ def tier_links(choices: list[tuple[str, int]], latency_s: float, site: Site) -> 
     tiers = [(load_catalog().link(t), n) for t, n in choices]
     tiers.sort(key=lambda t: (t[0].bandwidth_byte_s * t[1], t[0].capex_usd * t[1], t[0].name))
     capex = np.array([t.capex_usd * n for t, n in tiers])
-    power_w = np.array([t.power_w * n for t, n in tiers])
+    power_w = np.array([t.power_w * n for t, n in tiers]) * site.pue
     usd = amortised_usd_per_h(capex, site.life_years, site.upkeep_frac_per_year)
     if site.cost_basis == "ownership":
-        usd = usd + energy_usd_per_h(power_w * site.pue, site.energy_usd_per_kwh)
+        usd = usd + energy_usd_per_h(power_w, site.energy_usd_per_kwh)
     return (
         LinkTable(
             byte_s=np.array([t.bandwidth_byte_s * n for t, n in tiers]),

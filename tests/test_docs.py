@@ -105,16 +105,22 @@ def test_toml_blocks_are_studies_or_device_files(page: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_demo_prints_what_the_readme_shows(folder: Path) -> None:
-    (shown,) = (b.text for b in blocks(ROOT / "README.md", "text") if b.label == "demo")
+def test_demo_prints_what_the_pages_show(folder: Path) -> None:
+    shown = [(page.name, b.text) for page in PAGES for b in blocks(page, "text") if b.label == "demo"]
+    assert "README.md" in dict(shown)
     printed = run_in(folder, "dse", "run", "experiments/quickstart.toml", "--out", "runs/quickstart").splitlines()
 
     def settled(line: str) -> str:
         return re.sub(r"\d+\.\d+ s,", "N s,", line).rstrip()
 
     lines = [settled(line) for line in printed]
-    stale = [line for line in shown.splitlines() if line != "..." and settled(line) not in lines]
-    assert not stale, "README.md shows lines that `make demo` does not print:\n" + "\n".join(stale)
+    stale = [
+        f"{name}: {line}"
+        for name, text in shown
+        for line in text.splitlines()
+        if line != "..." and settled(line) not in lines
+    ]
+    assert not stale, "lines shown that `make demo` does not print:\n" + "\n".join(stale)
 
 
 def test_every_result_column_is_documented_with_its_unit_and_meaning() -> None:
@@ -157,3 +163,16 @@ def test_one_version_everywhere() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_architecture_lists_every_module_of_the_physics() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    modules = {p.name for p in (ROOT / "dse" / "model").glob("*.py")} - {"__init__.py"}
+    (section,) = re.findall(r"^## The modules of the physics$(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    assert set(re.findall(r"\w+\.py", section)) == modules
+
+
+def test_every_example_study_is_named() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    examples = [p.name for p in (ROOT / "experiments").iterdir() if p.suffix in (".toml", ".csv")]
+    assert [name for name in examples if name not in text] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,7 +11,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from dse.errors import InputError
 from dse.hardware import Accelerator, Efficiency
-from dse.validation import faults_of
+from dse.validation import faults_of, read_toml
 
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 AtLeast0 = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -115,23 +114,3 @@ def device_file_text(device: Accelerator) -> str:
         for phase, e in device.efficiency.items()
     }
     return tomli_w.dumps(table)
-
-
-def read_toml(path: Path) -> dict[str, object]:
-    """A TOML file as a table; one clear sentence for whatever is wrong with it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise InputError(f"{path}: is a directory; give a TOML file") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text; give a TOML file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    if not text.strip():
-        raise InputError(f"{path}: the file is empty; start from experiments/quickstart.toml")
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None

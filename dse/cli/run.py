@@ -122,16 +122,16 @@ def _shown(kind: ProgressKind) -> Iterator[Report]:
 
 
 def _json_line(p: Progress) -> None:
-    from dse.explore import progress_json
+    from dse.progress import progress_json
 
     print(progress_json(p), file=sys.stderr, flush=True)
 
 
 def _as_json(result: Result, folder: Path) -> dict[str, Any]:
-    from dse.explore import _json_safe
+    from dse.units import json_safe
 
     frontier = result.frontier.to_dict(orient="records")
-    return {"folder": str(folder), "run": _json_safe(result.info), "frontier": _json_safe(frontier)}
+    return {"folder": str(folder), "run": json_safe(result.info), "frontier": json_safe(frontier)}
 
 
 def _print(result: Result, folder: Path, page: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Annotated, Any
 
 import typer
@@ -25,12 +24,13 @@ def score(
     """Score one design, on or off the study's axes, and explain it."""
     from dse.resolve import Study
     from dse.scoring import explain as explained
+    from dse.units import json_safe
 
     loaded = Study.load(study)
     frame, detail = explained(loaded, _settings(set_ or []))
     row = {str(k): _plain(v) for k, v in frame.iloc[0].to_dict().items() if k != "on_front"}
     if as_json:
-        typer.echo(json.dumps(_finite(row | {"explain": detail}), indent=2))
+        typer.echo(json.dumps(json_safe(row | {"explain": detail}), indent=2))
         return
     _print_row(row)
     if explain:
@@ -55,17 +55,6 @@ def _settings(given: list[str]) -> dict[str, str]:
 
 def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity: null."""
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_finite(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def _print_row(row: dict[str, Any]) -> None:

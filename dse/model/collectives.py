@@ -1,4 +1,4 @@
-"""Collectives and hops inside one instance (MODEL section 4)."""
+"""Collectives and hops inside one instance (docs/model.md, section 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost per hour of what is bought (MODEL section 7)."""
+"""Cost per hour of what is bought (docs/model.md, section 7)."""
 
 from __future__ import annotations
 

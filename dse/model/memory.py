@@ -1,4 +1,4 @@
-"""What fits: resident bytes of a serving device (MODEL section 4)."""
+"""What fits: resident bytes of a serving device (docs/model.md, section 4)."""
 
 from __future__ import annotations
 

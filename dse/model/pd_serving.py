@@ -1,4 +1,4 @@
-"""Prefill/decode serving on several pools, scored in full: latency, cost, power, and why (MODEL sections 5-7).
+"""Prefill/decode serving on several pools, scored in full: latency, cost, power, and why (docs/model.md, section 5-7).
 
 `dse.model.serving_screen` gives only what a search needs, at memory speed; `evaluate` gives every column of a result
 row; both read the same pool tables.
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from dse.model.cost import usd_per_mtok
 from dse.model.pool_table import PoolTable
+from dse.model.power import co2_g_per_mtok, energy_j_per_tok
 from dse.model.serving_flow import Flow, flows, time_to_first_token
 from dse.model.serving_pool import BOTH, DECODE, PREFILL
-from dse.model.serving_system import System, link_pairs, share_of, stacked, weighted
+from dse.model.serving_system import System, link_pairs, share_of, stacked, total_of, weighted
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -80,6 +81,8 @@ def _tpot(system: System, rows: Ints, flow: Flow, rate: Floats, decode: PoolPart
 class PoolUse:
     """What each pool does per request of the mix, in seconds of one instance (N, P); eq. (3)-(4)."""
 
+    rate: Floats
+    """Requests/s of the whole design (N,)."""
     busy_frac: Floats
     total_s: Floats
     compute_s: Floats
@@ -122,6 +125,7 @@ def pool_use(system: System, rows: Ints, flow: Flow, prefill: PoolParts, decode:
     with np.errstate(divide="ignore"):
         eta = np.where(busy > 0, np.maximum(1.0 / np.where(busy > 0, busy, 1.0) - 1.0, 0.0), np.inf)
     return PoolUse(
+        rate=flow.rate,
         busy_frac=busy,
         total_s=total,
         compute_s=compute,
@@ -199,87 +203,102 @@ class Evaluation:
 
 def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
     """Score N designs in full; rows (P, N) of the pool tables, link (N,)."""
-    tables, site = system.tables, system.site
     flow = flows(system, rows, link)
     prefill, decode = phase_parts(system, rows, flow)
     use = pool_use(system, rows, flow, prefill, decode)
-    rate, tok = flow.rate, flow.rate * system.output_tok
-    asked = rate if system.demand_requests_s is None else np.full_like(rate, system.demand_requests_s)
-    ttft_mean, ttft_p99 = time_to_first_token(system, rows, link, flow, asked)
-    tpot = _tpot(system, rows, flow, asked, decode)
-    served = rate > 0
-    ttft_mean, ttft_p99 = np.where(served, ttft_mean, np.inf), np.where(served, ttft_p99, np.inf)
-    tpot = np.where(served, tpot, np.inf)
-
-    def bill(field: str) -> Floats:
-        return np.stack([getattr(t.bill, field)[r] for t, r in zip(tables, rows, strict=True)], axis=1)
-
     pairs = link_pairs(system, list(rows))
-    link_usd = pairs * system.links.usd_per_h[link]
-    link_w = pairs * system.links.power_w[link] * site.pue
-    cost = (bill("idle_usd_per_h") + bill("busy_usd_per_h") * use.busy_frac).sum(axis=1) + link_usd
-    power_mean = (bill("idle_w") + bill("busy_w") * use.busy_frac).sum(axis=1) + link_w
-    crossing = (flow.z * system.class_kv_byte).sum(axis=3)
-    own = np.arange(len(tables))
-    kv_out = rate[:, None] * (flow.prefilled * system.class_kv_byte).sum(axis=2)
-    crossing[:, own, own] = 0.0
-    moved = rate * crossing.sum(axis=(1, 2))
-    alone = np.stack([t.alone_rate[r] for t, r in zip(tables, rows, strict=True)]) * system.output_tok
-    alone = np.where(np.stack([t.active[r] for t, r in zip(tables, rows, strict=True)]), alone, 0.0)
-    aggregate, best = alone.sum(axis=0), alone.max(axis=0)
-
-    def ratio(base: Floats) -> Floats:
-        out = np.where(tok > 0, np.inf, np.nan)
-        return np.divide(tok, base, out=out, where=base > 0)
-
-    energy = np.divide(power_mean, tok, out=np.full_like(tok, np.inf), where=tok > 0)
-    n = np.stack([t.settings.n[r] for t, r in zip(tables, rows, strict=True)], axis=1).astype(np.float64)
-    kinds = np.array([p.device.kind for p in system.pools])
-    gpus, wafers = n[:, kinds == "gpu"].sum(axis=1), n[:, kinds == "wse"].sum(axis=1)
+    rate = flow.rate
     columns = {
-        "gpu_wse_ratio": np.divide(gpus, wafers, out=np.where(gpus > 0, np.inf, np.nan), where=wafers > 0),
-        "throughput_tok_s": tok,
+        "gpu_wse_ratio": _gpu_wse_ratio(system, rows),
+        "throughput_tok_s": rate * system.output_tok,
         "requests_s": rate,
         "input_tok_s": rate * system.input_tok,
-        "ttft_mean_s": ttft_mean,
-        "ttft_p99_s": ttft_p99,
-        "tpot_s": tpot,
-        "tok_s_per_user": np.divide(1.0, tpot, out=np.full_like(tpot, np.inf), where=tpot > 0),
-        "cost_usd_per_h": cost,
-        "usd_per_mtok": usd_per_mtok(cost, tok),
-        "power_w": bill("provisioned_w").sum(axis=1) + link_w,
-        "power_mean_w": power_mean,
-        "energy_j_per_tok": energy,
-        "co2_g_per_mtok": energy * 1e6 / 3.6e6 * site.carbon_g_per_kwh,
-        "link_cost_usd_per_h": link_usd,
-        "link_use_frac": rate * crossing.max(axis=(1, 2), initial=0.0) / system.links.byte_s[link],
-        "kv_transfer_byte_s": moved,
+        **_latency_columns(system, rows, link, flow, decode),
+        **_bill_columns(system, rows, link, pairs, use),
+        **_link_columns(system, link, flow),
         "mem_margin_byte": _margin(system, rows, flow),
         "optimal_gpu_wse_ratio": _optimal_ratio(system, rows),
-        "aggregate_tok_s": aggregate,
-        "best_single_tok_s": best,
-        "complementarity": ratio(aggregate),
-        "gain": ratio(best),
+        **_baseline_columns(system, rows, rate * system.output_tok),
     }
     weight = np.where(system.mix.steps > 0, flow.decoded, 0.0)
-    decoded = weight.sum(axis=2)
-    decode_batch = np.divide(
-        weighted(weight, decode.batch).sum(axis=2), decoded, out=np.zeros_like(decoded), where=decoded > 0
-    )
+    pool_columns = {
+        "busy": use.busy_frac,
+        "u": use.u,
+        "eta": use.eta,
+        "kv_out_byte_s": rate[:, None] * (flow.prefilled * system.class_kv_byte).sum(axis=2),
+        "decode_batch": share_of(weighted(weight, decode.batch).sum(axis=2), weight.sum(axis=2)),
+        "prefill_frac": flow.prefilled.sum(axis=2),
+        "decode_frac": flow.decoded.sum(axis=2),
+    }
     return Evaluation(
-        columns=columns,
-        pool_columns={
-            "busy": use.busy_frac,
-            "u": use.u,
-            "eta": use.eta,
-            "kv_out_byte_s": kv_out,
-            "decode_batch": decode_batch,
-            "prefill_frac": flow.prefilled.sum(axis=2),
-            "decode_frac": flow.decoded.sum(axis=2),
-        },
-        flow=flow,
-        prefill=prefill,
-        decode=decode,
-        use=use,
-        pairs=pairs,
+        columns=columns, pool_columns=pool_columns, flow=flow, prefill=prefill, decode=decode, use=use, pairs=pairs
     )
+
+
+def _gpu_wse_ratio(system: System, rows: Ints) -> Floats:
+    """GPUs bought per wafer bought; infinite without wafers, NaN without either (N,)."""
+    kinds = np.array([p.device.kind for p in system.pools])
+    n = np.stack([t.settings.n[r] for t, r in zip(system.tables, rows, strict=True)], axis=1).astype(np.float64)
+    gpus, wafers = n[:, kinds == "gpu"].sum(axis=1), n[:, kinds == "wse"].sum(axis=1)
+    return np.divide(gpus, wafers, out=np.where(gpus > 0, np.inf, np.nan), where=wafers > 0)
+
+
+def _latency_columns(system: System, rows: Ints, link: Ints, flow: Flow, decode: PoolParts) -> dict[str, Floats]:
+    """Latencies at the demand if one is given, else at capacity; infinite for a design that serves nothing."""
+    demand = system.demand_requests_s
+    asked = flow.rate if demand is None else np.full_like(flow.rate, demand)
+    mean, p99 = time_to_first_token(system, rows, link, flow, asked)
+    tpot = np.where(flow.rate > 0, _tpot(system, rows, flow, asked, decode), np.inf)
+    return {
+        "ttft_mean_s": np.where(flow.rate > 0, mean, np.inf),
+        "ttft_p99_s": np.where(flow.rate > 0, p99, np.inf),
+        "tpot_s": tpot,
+        "tok_s_per_user": np.divide(1.0, tpot, out=np.full_like(tpot, np.inf), where=tpot > 0),
+    }
+
+
+def _bill_columns(system: System, rows: Ints, link: Ints, pairs: Floats, use: PoolUse) -> dict[str, Floats]:
+    """Cost, power and what follows from them per token, at capacity."""
+    tok = use.rate * system.output_tok
+    link_usd, link_w = pairs * system.links.usd_per_h[link], pairs * system.links.power_w[link]
+    pools = list(zip([t.bill for t in system.tables], rows, use.busy_frac.T, strict=True))
+    cost = total_of([bill.usd_per_h(r, busy) for bill, r, busy in pools]) + link_usd
+    mean_w = total_of([bill.power_mean_w(r, busy) for bill, r, busy in pools]) + link_w
+    energy = energy_j_per_tok(mean_w, tok)
+    return {
+        "cost_usd_per_h": cost,
+        "usd_per_mtok": usd_per_mtok(cost, tok),
+        "power_w": total_of([bill.provisioned_w[r] for bill, r, _ in pools]) + link_w,
+        "power_mean_w": mean_w,
+        "energy_j_per_tok": energy,
+        "co2_g_per_mtok": co2_g_per_mtok(energy, system.site.carbon_g_per_kwh),
+        "link_cost_usd_per_h": link_usd,
+    }
+
+
+def _link_columns(system: System, link: Ints, flow: Flow) -> dict[str, Floats]:
+    """KV cache between pools, and how full the busiest direction of a link is."""
+    crossing = (flow.z * system.class_kv_byte).sum(axis=3)
+    own = np.arange(len(system.tables))
+    crossing[:, own, own] = 0.0
+    return {
+        "link_use_frac": flow.rate * crossing.max(axis=(1, 2), initial=0.0) / system.links.byte_s[link],
+        "kv_transfer_byte_s": flow.rate * crossing.sum(axis=(1, 2)),
+    }
+
+
+def _baseline_columns(system: System, rows: Ints, tok: Floats) -> dict[str, Floats]:
+    """The design against its own pools, each serving alone."""
+    tables = system.tables
+    alone = [np.where(t.active[r], t.alone_rate[r], 0.0) * system.output_tok for t, r in zip(tables, rows, strict=True)]
+    aggregate, best = total_of(alone), np.stack(alone).max(axis=0)
+
+    def over(base: Floats) -> Floats:
+        return np.divide(tok, base, out=np.where(tok > 0, np.inf, np.nan), where=base > 0)
+
+    return {
+        "aggregate_tok_s": aggregate,
+        "best_single_tok_s": best,
+        "complementarity": over(aggregate),
+        "gain": over(best),
+    }

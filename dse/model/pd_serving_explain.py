@@ -16,6 +16,9 @@ from dse.units import quantity
 Ints = NDArray[np.int64]
 Objects = NDArray[np.object_]
 
+NOTICED_FRAC = 0.005
+"""A pool is said to do a phase where at least this share of all requests flows to it."""
+
 STAGES = {PREFILL: "prefill", DECODE: "decode", BOTH: "prefill and decode", ANY: "prefill and decode"}
 
 
@@ -23,7 +26,7 @@ def bottlenecks(system: System, rows: Ints, e: Evaluation, names: Sequence[str])
     """What holds the rate of each design: a saturated pool with its binding term, the link, or a limit."""
     use = e.use
     term = binding_term(use.compute_s, use.memory_s, use.communication_s, use.fixed_s)
-    roles = np.stack([t.settings.role[r] for t, r in zip(system.tables, rows, strict=True)], axis=1)
+    prefills, decodes = (e.pool_columns[c] >= NOTICED_FRAC for c in ("prefill_frac", "decode_frac"))
     link_full = e.columns["link_use_frac"] >= SATURATED
     labels = np.empty(rows.shape[1], dtype=object)
     for i in range(rows.shape[1]):
@@ -31,7 +34,7 @@ def bottlenecks(system: System, rows: Ints, e: Evaluation, names: Sequence[str])
             labels[i] = "none"
             continue
         full = [
-            f"{STAGES[BOTH if e.flow.combined[i, p] else int(roles[i, p])]} on {names[p]} ({TERMS[term[i, p]]})"
+            f"{_stages(prefills[i, p], decodes[i, p])} on {names[p]} ({TERMS[term[i, p]]})"
             for p in range(len(names))
             if use.busy_frac[i, p] >= SATURATED
         ]
@@ -39,6 +42,10 @@ def bottlenecks(system: System, rows: Ints, e: Evaluation, names: Sequence[str])
             full.append("link")
         labels[i] = ", ".join(full) if full else _held_back(system)
     return labels
+
+
+def _stages(prefills: bool, decodes: bool) -> str:
+    return " and ".join(name for name, does in (("prefill", prefills), ("decode", decodes)) if does) or "work"
 
 
 def _held_back(system: System) -> str:
@@ -171,11 +178,9 @@ def explanation(system: System, rows: Ints, link: Ints, e: Evaluation, names: Se
             "phases": _phases(e, p),
             "alone_requests_s": float(table.alone_rate[row]),
             "kv_out_byte_s": float(e.pool_columns["kv_out_byte_s"][i, p]),
-            "cost_usd_per_h": float(
-                table.bill.idle_usd_per_h[row] + table.bill.busy_usd_per_h[row] * use.busy_frac[i, p]
-            ),
+            "cost_usd_per_h": float(table.bill.usd_per_h(rows[p], use.busy_frac[:, p])[i]),
             "power_w": float(table.bill.provisioned_w[row]),
-            "power_mean_w": float(table.bill.idle_w[row] + table.bill.busy_w[row] * use.busy_frac[i, p]),
+            "power_mean_w": float(table.bill.power_mean_w(rows[p], use.busy_frac[:, p])[i]),
         }
     crossing = float(
         (e.flow.z[i] * system.class_kv_byte).sum(axis=2)[~np.eye(len(names), dtype=np.bool_)].max(initial=0.0)
@@ -190,7 +195,7 @@ def explanation(system: System, rows: Ints, link: Ints, e: Evaluation, names: Se
         "link_need_byte_s": rate * crossing,
         "links_bought": float(e.pairs[i]),
         "link_cost_usd_per_h": float(e.columns["link_cost_usd_per_h"][i]),
-        "link_power_w": float(e.pairs[i] * system.links.power_w[link[i]] * system.site.pue),
+        "link_power_w": float(e.pairs[i] * system.links.power_w[link[i]]),
         "aggregate_tok_s": float(e.columns["aggregate_tok_s"][i]),
         "best_single_tok_s": float(e.columns["best_single_tok_s"][i]),
     }

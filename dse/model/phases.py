@@ -1,4 +1,4 @@
-"""Time of a prefill pass and of a decode step on one instance of g devices (MODEL section 4).
+"""Time of a prefill pass and of a decode step on one instance of g devices (docs/model.md, section 4).
 
 Shapes broadcast: a caller gives settings down the rows (K, 1) and request classes across (C,).
 """

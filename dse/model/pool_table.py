@@ -1,4 +1,4 @@
-"""One pool tabulated over its settings: rates, feasibility, power and cost (MODEL sections 6 and 7).
+"""One pool tabulated over its settings: rates, feasibility, power and cost (docs/model.md, section 6 and 7).
 
 A pool's times depend on nothing but its own settings, so they are computed once per configuration (a setting less
 its count) and gathered per design.
@@ -28,6 +28,7 @@ from dse.model.serving_pool import (
     prefill_table,
     service_moments,
     slowest_class,
+    whole_servers,
 )
 from dse.study import Site
 
@@ -48,6 +49,14 @@ class PoolBill:
     busy_w: Floats
     idle_usd_per_h: Floats
     busy_usd_per_h: Floats
+
+    def usd_per_h(self, rows: Ints, busy_frac: Floats | float) -> Floats:
+        """Cost of these settings at a busy share [USD/h]."""
+        return self.idle_usd_per_h[rows] + self.busy_usd_per_h[rows] * busy_frac
+
+    def power_mean_w(self, rows: Ints, busy_frac: Floats | float) -> Floats:
+        """Mean power of these settings at a busy share [W]."""
+        return self.idle_w[rows] + self.busy_w[rows] * busy_frac
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +251,7 @@ def _hold_ttft(
     for link, (byte_s, link_latency_s) in enumerate(zip(*links, strict=True)):
         unqueued_s = latency_s + transfer_byte / byte_s + link_latency_s
         rates.prefill_ttft[:, link] = ttft_rate(limit_s, rates.prefill, instances, mean_s, cv2, unqueued_s)
-    servers = np.clip(np.ceil(rates.apart_prefill_frac * instances - 1e-9), 1.0, np.maximum(instances, 1.0))
+    servers = whole_servers(rates.apart_prefill_frac, instances)
     rates.apart = ttft_rate(limit_s, rates.apart, servers, mean_s, cv2, latency_s)
     interrupted_s = latency_s + half_step_s(pool.mix, phases.combined)[config]
     rates.alone = ttft_rate(limit_s, rates.alone, instances, mean_s, cv2, interrupted_s)

@@ -1,4 +1,4 @@
-"""Waiting for prefill: M/G/c (MODEL section 6, latency).
+"""Waiting for prefill: M/G/c (docs/model.md, section 6, latency).
 
 Sources: Erlang C and the two-moment approximation of M/G/c (Lee and Longton 1959; Whitt, Prod. Oper.
 Manag. 2(2), 1993, doi:10.1111/j.1937-5956.1993.tb00094.x).

@@ -1,4 +1,4 @@
-"""One law for the time of a pass, and eq. (3)-(4) read off it (MODEL sections 2 and 5).
+"""One law for the time of a pass, and eq. (3)-(4) read off it (docs/model.md, section 2 and 5).
 
 Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009, doi:10.1145/1498765.1498785.
 """

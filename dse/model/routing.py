@@ -1,4 +1,4 @@
-"""How requests flow between pools, and the rate that follows (MODEL section 6, routing).
+"""How requests flow between pools, and the rate that follows (docs/model.md, section 6, routing).
 
 Arrays are per pool (a sequence of length P) over designs that broadcast together; rates in requests/s.
 """
@@ -34,8 +34,8 @@ def split_rate(
     >>> float(split_rate([np.array(30.0), np.array(0.0)], [np.array(0.0), np.array(20.0)], 8e9, 0.5e9))
     16.0
     """
-    total_prefill = _sum(prefill_rate)
-    total_decode = _sum(decode_rate)
+    total_prefill = sum(prefill_rate[1:], prefill_rate[0])
+    total_decode = sum(decode_rate[1:], decode_rate[0])
     rate = np.minimum(total_prefill, total_decode)
     with np.errstate(divide="ignore", invalid="ignore"):
         for p, r in enumerate(prefill_rate):
@@ -49,13 +49,6 @@ def split_rate(
             for r, held in zip(prefill_rate, prefill_rate_ttft, strict=True):
                 rate = np.where(r > 0, np.minimum(rate, held * total_prefill / r), rate)
     return rate
-
-
-def _sum(parts: Sequence[Floats]) -> Floats:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
 
 
 def stealing_flows_lp(

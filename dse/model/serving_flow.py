@@ -1,4 +1,4 @@
-"""Where requests flow in serving designs, and how long they wait (MODEL section 6, routing and latency)."""
+"""Where requests flow in serving designs, and how long they wait (docs/model.md, section 6, routing and latency)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dse.model.queueing import largest_rate, mean_wait_s, tail_wait_s
 from dse.model.routing import split_rate, stealing_flows_lp
-from dse.model.serving_pool import BOTH, P99_SHARE, Mix, half_step_s
+from dse.model.serving_pool import BOTH, half_step_s, whole_servers
 from dse.model.serving_system import System, plans_of, seconds_of, share_of, stacked, total_of, weighted
 from dse.model.stealing import stealing_flows
 
@@ -108,18 +108,13 @@ def _stealing_flows(system: System, rows: Ints, link: Ints, skip: Bools) -> Flow
     return Flow(rate=largest_rate(meets, rate), z=z, combined=flow.combined)
 
 
-def _counted(mix: Mix) -> Bools:
-    """Classes that p99 looks at: those of at least 1 % share, or all if none is (C,)."""
-    return mix.share >= P99_SHARE if (mix.share >= P99_SHARE).any() else mix.share > 0
-
-
 def _routes_in_time(system: System, rows: Ints, link: Ints) -> Bools:
     """Routes p to p' of a class whose prefill and transfer alone meet the TTFT limit (N, P, P, C)."""
     latency = stacked(system.tables, rows, "prefill", "latency_s")[:, :, None, :]
     crosses = ~np.eye(len(system.tables), dtype=np.bool_)[None, :, :, None]
     transfer = _transfer_s(system, link)[:, None, None, :]
     unqueued = latency + np.where(crosses, transfer, 0.0)
-    return np.asarray((unqueued <= system.limits.ttft_p99_s) | ~_counted(system.mix))
+    return np.asarray((unqueued <= system.limits.ttft_p99_s) | ~system.mix.counted)
 
 
 def _transfer_s(system: System, link: Ints) -> Floats:
@@ -154,8 +149,7 @@ def _prefill_servers(system: System, rows: Ints, flow: Flow, instances: Floats) 
     tables = system.tables
     prefill_s = weighted(flow.prefilled, stacked(tables, rows, "prefill", "request_s")).sum(axis=2)
     decode_s = weighted(flow.decoded, stacked(tables, rows, "decode", "request_s")).sum(axis=2)
-    part = share_of(prefill_s, prefill_s + decode_s)
-    whole = np.clip(np.ceil(part * instances - 1e-9), 1.0, np.maximum(instances, 1.0))
+    whole = whole_servers(share_of(prefill_s, prefill_s + decode_s), instances)
     return np.where(flow.combined, np.maximum(instances, 1e-9), whole)
 
 
@@ -190,7 +184,7 @@ def time_to_first_token(system: System, rows: Ints, link: Ints, flow: Flow, rate
     wait = mean_wait_s(arrivals, servers, mean_s, cv2) + half
     mean = (weighted(pool_share, wait)).sum(axis=1) + (weighted(x, latency)).sum(axis=2).sum(axis=1)
     mean = mean + (crosses * transfer[:, None, :]).sum(axis=(1, 2))
-    slow = np.where((x > 0) & _counted(mix), latency, -np.inf).argmax(axis=2)[:, :, None]
+    slow = np.where((x > 0) & mix.counted, latency, -np.inf).argmax(axis=2)[:, :, None]
     slow_latency = np.take_along_axis(latency, slow, axis=2)[:, :, 0]
     slow_transfer = np.where(
         np.take_along_axis(crosses, slow, axis=2)[:, :, 0] > 0,

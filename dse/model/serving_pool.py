@@ -1,4 +1,4 @@
-"""The phases of one pool for serving: batches, times, what fits and what meets a limit (MODEL sections 4 and 6).
+"""The phases of one pool for serving: batches, times, what fits and what meets a limit (docs/model.md, section 4 and 6).
 
 Shapes: J configurations (settings of a pool less its count) by C request classes, unless said otherwise.
 """
@@ -45,6 +45,12 @@ class Mix:
     def steps(self) -> Floats:
         """Decode steps: prefill yields the first token, the rest take one step each."""
         return np.maximum(self.output_tokens - 1.0, 0.0)
+
+    @property
+    def counted(self) -> Bools:
+        """Classes that p99 looks at: those of at least 1 % share, or all if none is."""
+        large = self.share >= P99_SHARE
+        return large if large.any() else self.share > 0
 
     @property
     def context_tokens(self) -> Floats:
@@ -262,8 +268,7 @@ def combined_table(pool: PoolPhysics, g: Floats, max_batch: Floats, prefill: Pha
 
 def slowest_class(pool: PoolPhysics, prefill: PhaseTable) -> Ints:
     """Per setting, the class with the longest prefill among those of at least 1 % share (K,)."""
-    share = pool.mix.share
-    counted = share >= P99_SHARE if (share >= P99_SHARE).any() else share > 0
+    counted = pool.mix.counted
     result: Ints = np.where(counted, prefill.time.latency_s, -np.inf).argmax(axis=1)
     return result
 
@@ -282,3 +287,12 @@ def service_moments(mix: Mix, prefill: PhaseTable) -> tuple[Floats, Floats]:
     mean = (mix.share * service).sum(axis=1)
     second = (mix.share * service**2).sum(axis=1)
     return mean, np.maximum(second / mean**2 - 1.0, 0.0)
+
+
+def whole_servers(prefill_frac: Floats, instances: Floats) -> Floats:
+    """Instances that prefill where a pool divides between the phases: the share it needs, in whole instances.
+
+    >>> whole_servers(np.array([0.3, 0.0, 1.0]), np.array([8.0, 8.0, 8.0])).tolist()
+    [3.0, 1.0, 8.0]
+    """
+    return np.clip(np.ceil(prefill_frac * instances - 1e-9), 1.0, np.maximum(instances, 1.0))

@@ -1,4 +1,4 @@
-"""Rate, cost and power of a block of serving designs, at memory speed (MODEL section 6)."""
+"""Rate, cost and power of a block of serving designs, at memory speed (docs/model.md, section 6)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def screen(system: System, rows: Sequence[Ints], link: int) -> Screen:
             for t, r in zip(tables, rows, strict=True):
                 role = t.settings.role[r]
                 busy = np.where(role == PREFILL, u_prefill, np.where(role == DECODE, u_decode, t.alone_busy[r]))
-                cost = cost + t.bill.busy_usd_per_h[r] * busy
+                cost = cost + (t.bill.usd_per_h(r, busy) - t.bill.usd_per_h(r, 0.0))
     feasible = feasible & (rate > 0)
     power = total_of([t.bill.provisioned_w[r] for t, r in zip(tables, rows, strict=True)])
     return Screen(
@@ -58,7 +58,7 @@ def screen(system: System, rows: Sequence[Ints], link: int) -> Screen:
             "throughput_tok_s": rate * system.output_tok,
             "input_tok_s": rate * system.input_tok,
             "cost_usd_per_h": cost + pairs * links.usd_per_h[link],
-            "power_w": power + pairs * (links.power_w[link] * system.site.pue),
+            "power_w": power + pairs * links.power_w[link],
         },
         feasible=feasible,
         exact=exact,

@@ -23,7 +23,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTable:
-    """The links on offer, each as bought for one pair of pools (L,). Power before PUE."""
+    """The links on offer, each as bought for one pair of pools (L,). PUE is inside the power."""
 
     byte_s: Floats
     latency_s: Floats

@@ -1,4 +1,4 @@
-"""Transformer arithmetic: parameters, flop and KV bytes of a decoder (MODEL section 3).
+"""Transformer arithmetic: parameters, flop and KV bytes of a decoder (docs/model.md, section 3).
 
 Sources: Kaplan et al., arXiv 2001.08361 (2 flop per parameter and token); Korthikanti et al.,
 arXiv 2205.05198 (causal attention); DeepSeek-AI, arXiv 2405.04434 (latent attention, absorbed form).
