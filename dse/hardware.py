@@ -22,6 +22,10 @@ class Efficiency:
     """e_m: share of the memory bandwidth."""
     fixed_layer_s: float
     """tau: time per layer and pass that no batch removes [s]."""
+    table_flop: tuple[float, ...] = ()
+    """Measured table in place of the law: flop per device of a pass, ascending; empty if there is none."""
+    table_s: tuple[float, ...] = ()
+    """Its times, without communication [s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

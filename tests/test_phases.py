@@ -196,3 +196,20 @@ def test_arrays_equal_scalars() -> None:
                 assert table.occupancy_s[i, j] == float(decode(device, g=x, batch=y).occupancy_s)
                 assert first.occupancy_s[i, j] == float(prefill(device, g=x, batch=y).occupancy_s)
                 assert first.latency_s[i, j] == float(prefill(device, g=x, batch=y).latency_s)
+
+
+def test_measured_table_takes_the_place_of_the_law() -> None:
+    law = load_catalog().device("a100-40gb-sxm")
+    model = arithmetic(load_catalog().model("llama-2-7b"))
+    measured = Efficiency(
+        compute=0.5, memory=0.5, fixed_layer_s=1.0, table_flop=(1e12, 2e13, 4e13), table_s=(0.01, 0.1, 0.3)
+    )
+    device = replace(law, efficiency={**law.efficiency, "prefill": measured})
+    common = {"hit_frac": 0.0, "weight_dtype_byte": 2.0, "kv_dtype_byte": 2.0, "compute_dtype": "bf16"}
+    for g in (1, 2):
+        found = prefill_time(device, model, g=g, batch=1, input_tokens=1024, **common)
+        plain = prefill_time(law, model, g=g, batch=1, input_tokens=1024, **common)
+        flop = float(plain.flop) / g
+        expected = 0.01 + (flop - 1e12) * 0.09 / 1.9e13 + float(plain.communication_s)
+        assert float(found.occupancy_s) == pytest.approx(expected, rel=1e-12)
+        assert float(found.fixed_s) == 0.0

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tomli_w
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dse.errors import InputError
-from dse.hardware import Accelerator, Efficiency
+from dse.hardware import Accelerator, Efficiency, Phase
 from dse.validation import faults_of, read_toml
 
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -27,6 +27,28 @@ class _Efficiency(_Part):
     compute: Share
     memory: Share
     fixed_layer_s: AtLeast0
+    table_flop: list[Above0] = []
+    """Measured table in place of the law: flop per device of a pass -> time without communication."""
+    table_s: list[Above0] = []
+
+    @model_validator(mode="after")
+    def _table(self) -> _Efficiency:
+        x, y = self.table_flop, self.table_s
+        if len(x) != len(y) or len(x) == 1:
+            raise ValueError(f"table_flop has {len(x)} and table_s {len(y)} values; give two or more, as many each")
+        if x != sorted(set(x)) or y != sorted(y):
+            raise ValueError("table_flop must ascend and table_s must not descend; sort the measurements by flop")
+        return self
+
+    def resolved(self) -> Efficiency:
+        """The phase's numbers."""
+        return Efficiency(
+            compute=self.compute,
+            memory=self.memory,
+            fixed_layer_s=self.fixed_layer_s,
+            table_flop=tuple(self.table_flop),
+            table_s=tuple(self.table_s),
+        )
 
 
 class _Phases(_Part):
@@ -76,8 +98,11 @@ def load_device_file(path: Path) -> Accelerator:
         raise InputError(faults_of(error, path.name)) from None
     if d.idle_w > d.full_w:
         raise InputError(f"{path.name} [idle_w]: got {d.idle_w:g} W, must not be above full_w = {d.full_w:g} W")
-    phases = {"prefill": d.efficiency.prefill, "decode": d.efficiency.decode}
-    phases["train"] = d.efficiency.train or d.efficiency.prefill
+    given: dict[Phase, _Efficiency | None] = {
+        "train": d.efficiency.train,
+        "prefill": d.efficiency.prefill,
+        "decode": d.efficiency.decode,
+    }
     return Accelerator(
         name=d.name,
         kind=d.kind,
@@ -98,10 +123,7 @@ def load_device_file(path: Path) -> Accelerator:
         host_w=d.host_w,
         rental_usd_per_h=d.rental_usd_per_h,
         capex_usd=d.capex_usd,
-        efficiency={
-            name: Efficiency(compute=e.compute, memory=e.memory, fixed_layer_s=e.fixed_layer_s)  # type: ignore[misc]
-            for name, e in phases.items()
-        },
+        efficiency={phase: e.resolved() for phase, e in given.items() if e is not None},
     )
 
 
@@ -110,7 +132,7 @@ def device_file_text(device: Accelerator) -> str:
     table = {name: value for name, value in asdict(device).items() if value is not None}
     table["peak_flop_s"] = dict(device.peak_flop_s)
     table["efficiency"] = {
-        phase: {"compute": e.compute, "memory": e.memory, "fixed_layer_s": e.fixed_layer_s}
+        phase: {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(e).items() if v != ()}
         for phase, e in device.efficiency.items()
     }
     return tomli_w.dumps(table)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dse.hardware import Accelerator, Phase
 from dse.model.collectives import allreduce_s, hop_s
-from dse.model.roofline import term_s
+from dse.model.roofline import table_time_s, term_s
 from dse.model.transformer import (
     Arithmetic,
     decode_flop,
@@ -55,14 +55,22 @@ def _tier(device: Accelerator, g: Floats) -> tuple[Floats, Floats]:
 
 
 def _terms(
-    device: Accelerator, phase: Phase, dtype: str, flop: Floats, moved: Floats, n: ArrayLike
-) -> tuple[Floats, Floats]:
-    """t_c = F / (n P e_c) and t_m = Q / (n B e_m) [s]."""
+    device: Accelerator, phase: Phase, dtype: str, flop: Floats, moved: Floats, n: ArrayLike, layers: int
+) -> tuple[Floats, Floats, Floats]:
+    """t_c = F / (n P e_c), t_m = Q / (n B e_m) and L tau [s]; a measured table takes the place of all three."""
     e = device.efficiency[phase]
+    shape = np.broadcast(flop, n).shape
+    if e.table_flop:
+        measured = table_time_s(flop / np.asarray(n), e.table_flop, e.table_s)
+        return np.broadcast_to(measured, shape), np.zeros(shape), np.zeros(shape)
     peak = device.peak(dtype)
     if peak is None:
         raise KeyError(f"{device.name} has no {dtype} peak")
-    return term_s(flop, n, peak, e.compute), term_s(moved, n, device.memory_bandwidth_byte_s, e.memory)
+    return (
+        term_s(flop, n, peak, e.compute),
+        term_s(moved, n, device.memory_bandwidth_byte_s, e.memory),
+        np.full(shape, layers * e.fixed_layer_s),
+    )
 
 
 def prefill_time(
@@ -90,21 +98,20 @@ def prefill_time(
     flop = b * prefill_flop(a, tokens, hit_frac)
     kv = b * kv_byte(a, tokens, kv_dtype_byte)
     message = b * tokens * (1.0 - hit_frac) * a.hidden * ACTIVATION_BYTE
-    fixed = np.full(np.broadcast(flop, n_dev).shape, a.layers * device.efficiency["prefill"].fixed_layer_s)
     weights = weight_byte(a, weight_dtype_byte)
     if device.arrangement == "tensor":
         moved = weights + kv * kv_share(a, n_dev) * n_dev
-        compute, memory = _terms(device, "prefill", compute_dtype, flop, moved, n_dev)
+        compute, memory, fixed = _terms(device, "prefill", compute_dtype, flop, moved, n_dev, a.layers)
         bandwidth, latency0 = _tier(device, n_dev)
         comm = 2.0 * a.layers * allreduce_s(message, n_dev, bandwidth, device.link_efficiency, latency0)
         occupancy = fixed + np.maximum(compute, memory) + comm
         latency = occupancy
     else:
         moved = weights + kv
-        compute, memory = _terms(device, "prefill", compute_dtype, flop, moved, n_dev)
+        compute, memory, fixed = _terms(device, "prefill", compute_dtype, flop, moved, n_dev, a.layers)
         hop = hop_s(message, device.link_byte_s, device.link_efficiency, device.link_latency_s)
-        alone = np.maximum(*_terms(device, "prefill", compute_dtype, flop, moved, 1.0))
-        latency = fixed + alone + (n_dev - 1.0) * hop
+        one_compute, one_memory, _ = _terms(device, "prefill", compute_dtype, flop, moved, 1.0, a.layers)
+        latency = fixed + np.maximum(one_compute, one_memory) + (n_dev - 1.0) * hop
         fixed = fixed / n_dev
         comm = np.where(n_dev > 1.0, hop, 0.0)
         occupancy = fixed + np.maximum(compute, memory) + comm
@@ -142,17 +149,17 @@ def decode_time(
     token_flop = decode_flop(a, context_tokens)
     kv = kv_byte(a, context_tokens, kv_dtype_byte)
     flop = b * token_flop
-    fixed = np.full(np.broadcast(flop, n_dev).shape, a.layers * device.efficiency["decode"].fixed_layer_s)
     if device.arrangement == "tensor":
         moved = touched_weight_byte(a, b, weight_dtype_byte) + b * kv * kv_share(a, n_dev) * n_dev
-        compute, memory = _terms(device, "decode", compute_dtype, flop, moved, n_dev)
+        compute, memory, fixed = _terms(device, "decode", compute_dtype, flop, moved, n_dev, a.layers)
         bandwidth, latency0 = _tier(device, n_dev)
         message = b * a.hidden * ACTIVATION_BYTE
         comm = 2.0 * a.layers * allreduce_s(message, n_dev, bandwidth, device.link_efficiency, latency0)
     else:
         group = np.maximum(1.0, b / n_dev)
         group_moved = touched_weight_byte(a, group, weight_dtype_byte) + group * kv
-        compute, memory = _terms(device, "decode", compute_dtype, group * token_flop, group_moved, 1.0)
+        group_flop = group * token_flop
+        compute, memory, fixed = _terms(device, "decode", compute_dtype, group_flop, group_moved, 1.0, a.layers)
         message = group * a.hidden * ACTIVATION_BYTE
         hop = hop_s(message, device.link_byte_s, device.link_efficiency, device.link_latency_s)
         comm = np.where(n_dev > 1.0, n_dev * hop, 0.0)

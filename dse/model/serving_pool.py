@@ -1,4 +1,4 @@
-"""The phases of one pool for serving: batches, times, what fits and what meets a limit (docs/model.md, section 4 and 6).
+"""The phases of one pool for serving: batches, times, what fits, what meets a limit (docs/model.md, section 4 and 6).
 
 Shapes: J configurations (settings of a pool less its count) by C request classes, unless said otherwise.
 """

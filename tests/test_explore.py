@@ -1,0 +1,138 @@
+"""The job as a whole: which method, what a bound on any column does, and what a bug looks like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomli_w
+from conftest import small_study
+
+from dse import exhaustive, explore
+from dse.cli import main
+from dse.columns import NUMERIC_COLUMNS
+from dse.errors import MethodError, SelfCheckError
+from dse.explore import choose_method, run
+from dse.pareto import minimised
+from dse.progress import Progress, Stop, silent, throttled
+from dse.resolve import Study
+from dse.scoring import score_index
+from dse.whatif import one_more
+
+THREE = [
+    {"device": "a100-40gb-sxm", "name": "gpu", "count": [0, 4]},
+    {"device": "h100-80gb-sxm", "name": "h100", "count": [0, 2]},
+    {"device": "wse-3", "name": "wse", "count": [0, 1]},
+]
+CHAT = [{"share": 1.0, "input_tokens": 512, "output_tokens": 128}]
+
+
+def stealing(pools: list[dict[str, object]] | None = None, **slo: float) -> Study:
+    work = {"model": "llama-2-7b", "requests": CHAT, "routing": "work_stealing", "slo": slo}
+    return Study.from_dict(small_study(workload=work, **({"pool": pools} if pools else {})))
+
+
+def test_auto_enumerates_what_is_small_enough() -> None:
+    method, why = choose_method(Study.from_dict(small_study()))
+    assert method == "exhaustive"
+    assert "designs" in why
+
+
+def test_auto_takes_the_program_where_enumeration_is_refused() -> None:
+    method, why = choose_method(stealing(THREE))
+    assert method == "milp"
+    assert "linear program for every design" in why
+
+
+def test_auto_samples_where_nothing_is_exact() -> None:
+    method, why = choose_method(stealing(THREE, ttft_p99_s=2.0))
+    assert method == "optuna"
+    assert "TTFT limit under work stealing" in why
+
+
+def test_auto_samples_a_space_too_large_for_both() -> None:
+    pools = [
+        {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 100_000}},
+        {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 9_000}},
+    ]
+    method, why = choose_method(Study.from_dict(small_study(pool=pools)))
+    assert method == "optuna"
+    assert "too many" in why
+
+
+def test_a_method_asked_for_is_refused_with_the_reason() -> None:
+    raw = small_study(pool=THREE, search={"method": "exhaustive"})
+    raw["workload"]["routing"] = "work_stealing"
+    with pytest.raises(MethodError, match="exhaustive: work stealing among 3 pools"):
+        choose_method(Study.from_dict(raw))
+
+
+@pytest.mark.parametrize("column", NUMERIC_COLUMNS)
+def test_a_bound_on_any_numeric_column_holds_in_enumeration(column: str) -> None:
+    raw = small_study()
+    raw["pool"][0]["prefill_batch"] = [1, 2]
+    plain = Study.from_dict(raw)
+    index = np.arange(plain.space.n_designs)
+    frame = score_index(plain, index[plain.space.legal(index)])
+    frame = frame[frame["feasible"]]
+    name = column.replace("<pool>", "gpu")
+    values = frame[name].to_numpy(dtype=np.float64)
+    finite = np.unique(values[np.isfinite(values)])
+    middle = float(finite[len(finite) // 2])
+    study = Study.from_dict(raw | {"limits": {name: {"max": middle}}})
+    found = exhaustive.explore(study, workers=1, address="local", report=silent, stop=Stop())
+    allowed = frame[values <= middle]
+    names = study.envelope.objectives.names
+    points = np.unique(minimised({o: allowed[o].to_numpy() for o in names}, names), axis=0)
+    expected = [p for p in points if not any((q <= p).all() and (q < p).any() for q in points)]
+    assert np.unique(found.points, axis=0) == pytest.approx(np.array(expected), rel=1e-9)
+
+
+def test_a_design_that_scores_differently_twice_exits_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(tomli_w.dumps(small_study()))
+    true_score = explore.score_index
+
+    def wrong(study: Study, index: np.ndarray) -> object:
+        frame = true_score(study, index)
+        frame["throughput_tok_s"] *= 1.001
+        return frame
+
+    monkeypatch.setattr(explore, "score_index", wrong)
+    with pytest.raises(SelfCheckError):
+        run(Study.load(path))
+    monkeypatch.setattr("sys.argv", ["dse", "run", str(path), "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as exit_info:
+        main()
+    assert exit_info.value.code == 1
+    shown = capsys.readouterr()
+    assert "self-check failed" in shown.err
+    assert shown.out == ""
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_more_is_a_score_of_the_changed_design() -> None:
+    study = Study.from_dict(small_study(limits={"power_w": 60e3}))
+    result = run(study)
+    row = result.recommended
+    assert row is not None
+    for _, step in one_more(study, row).iterrows():
+        assert step["d_throughput_tok_s"] == pytest.approx(step["throughput_tok_s"] - row["throughput_tok_s"])
+        assert step["d_throughput_tok_s"] >= -1e-6
+
+
+def test_progress_is_throttled_but_the_last_report_comes() -> None:
+    seen: list[float] = []
+    report = throttled(lambda p: seen.append(p.done), every_s=1.0)
+    for done, at in ((1, 0.0), (2, 0.2), (3, 1.1), (4, 1.2), (5, 1.3)):
+        report(Progress(method="m", done=done, total=5, candidates=0, front=0, elapsed_s=at))
+    assert seen == [1, 3, 5]
+
+
+def test_runs_repeat_themselves() -> None:
+    first, second = (run(Study.from_dict(small_study())) for _ in range(2))
+    assert first.frontier.equals(second.frontier)
+    assert first.candidates.equals(second.candidates)
