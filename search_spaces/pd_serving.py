@@ -476,7 +476,8 @@ class ServingSpace:
                 cost = table.bill.usd_per_h(every, table.alone_busy)
                 busy_cost = table.bill.usd_per_h(every, 1.0)
                 watts = table.bill.provisioned_w
-                together, apart = table.alone_rate * system.output_tok, table.apart_rate * system.output_tok
+                together = table.alone_rate * system.output_tok
+                apart = table.settings.n / table.apart_device_s * system.output_tok
                 best = SingleBest(
                     max(best.tok_s_per_usd_h, _largest_ratio(together, cost)),
                     max(best.tok_s_per_w, _largest_ratio(together, watts)),

@@ -34,7 +34,7 @@ class SingleBest(NamedTuple):
     tok_s_per_usd_h: float
     tok_s_per_w: float
     apart_tok_s_per_usd_h: float
-    """With the phases on separate instances of that pool, KV cache moving between them for free."""
+    """With the phases on separate instances of that device, each at its best size, KV cache moving for free."""
     apart_tok_s_per_w: float
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 import tomli_w
 
 import dse.catalog
-from dse.catalog import load_catalog, load_device_file, load_model_file
+from dse.catalog import device_file_text, load_catalog, load_device_file, load_model_file
 from dse.catalog.loader import DEVICE_DIMENSION, read_catalog
 from dse.errors import InputError, UnknownNameError
 from dse.model.transformer import arithmetic
@@ -132,6 +134,19 @@ def test_device_file(tmp_path: Path) -> None:
     assert device.peak("int8") is None
     assert device.efficiency["decode"].memory == 0.8
     assert device.capex_usd is None
+
+
+@pytest.mark.parametrize("name", ["h100-80gb-sxm", "wse-3"])
+def test_catalogue_device_as_a_file_reads_back(name: str, tmp_path: Path) -> None:
+    known = load_catalog()
+    path = tmp_path / "device.toml"
+    path.write_text(device_file_text(known.device(name), known.device_sources(name)))
+    again = load_device_file(path)
+    for key, value in asdict(known.device(name)).items():
+        if isinstance(value, float):
+            assert getattr(again, key) == pytest.approx(value, rel=1e-11), key
+    assert again.efficiency["decode"].memory == known.device(name).efficiency["decode"].memory
+    assert "efficiency.decode.memory" in tomllib.loads(path.read_text())["source"]
 
 
 def test_spoiled_device_file_reports_all_faults_together(tmp_path: Path) -> None:

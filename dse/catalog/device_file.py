@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -127,12 +128,36 @@ def load_device_file(path: Path) -> Accelerator:
     )
 
 
-def device_file_text(device: Accelerator) -> str:
-    """A device as the text of a device file; reading it gives the device again."""
-    table = {name: value for name, value in asdict(device).items() if value is not None}
-    table["peak_flop_s"] = dict(device.peak_flop_s)
+FACT_KEY = {
+    "memory": "memory_byte",
+    "memory_bandwidth": "memory_bandwidth_byte_s",
+    "streaming": "streaming_byte",
+    "link": "link_byte_s",
+    "link_latency": "link_latency_s",
+    "scale_out": "scale_out_byte_s",
+    "scale_out_latency": "scale_out_latency_s",
+    "idle": "idle_w",
+    "full": "full_w",
+    "host": "host_w",
+    "rental": "rental_usd_per_h",
+    "capex": "capex_usd",
+}
+"""Catalogue parameter -> key of a device file, where they differ."""
+
+
+def device_file_text(device: Accelerator, sources: Mapping[str, Mapping[str, str]]) -> str:
+    """A device as the text of a device file, with a source line per key; reading it gives the device again."""
+    table = {name: _plain(value) for name, value in asdict(device).items() if value is not None}
+    table["peak_flop_s"] = {dtype: _plain(peak) for dtype, peak in device.peak_flop_s.items()}
     table["efficiency"] = {
-        phase: {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(e).items() if v != ()}
-        for phase, e in device.efficiency.items()
+        phase: {key: _plain(v) for key, v in asdict(e).items() if v != ()} for phase, e in device.efficiency.items()
     }
+    table["source"] = {key: dict(source) for key, source in sources.items()}
     return tomli_w.dumps(table)
+
+
+def _plain(value: object) -> object:
+    """A number without the noise of unit conversion."""
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    return float(f"{value:.12g}") if isinstance(value, float) else value

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, cast
 
+from dse.catalog.device_file import FACT_KEY
 from dse.errors import InputError, UnknownNameError, unknown_name
 from dse.hardware import PHASES, Accelerator, Arrangement, Efficiency, Kind, LinkTier, Phase
 from dse.units import SI_FACTOR, to_si
@@ -110,6 +111,21 @@ class Catalog:
         """Every row about one device, link or model; a device brings its prices and efficiencies."""
         tables = {"devices": ("devices", "prices", "efficiency")}.get(table, (table,))
         return tuple(f for f in self.facts if f.table in tables and f.name == name)
+
+    def device_sources(self, name: str, profile: str = "default") -> dict[str, dict[str, str]]:
+        """Per key of a device file, the citation, date and grade of its number."""
+        found = {}
+        for f in self.facts_of("devices", name):
+            if f.profile not in ("", "default", profile):
+                continue
+            key = FACT_KEY.get(f.parameter, f.parameter)
+            if f.parameter.startswith("peak_"):
+                key = f.parameter.replace("peak_", "peak_flop_s.")
+            if f.phase:
+                key = f"efficiency.{f.phase}.{'fixed_layer_s' if f.parameter == 'fixed_layer' else f.parameter}"
+            spread = f" ({f.low} to {f.high} {f.unit})" if f.low or f.high else ""
+            found[key] = {"text": self.citations[f.source] + spread, "date": f.date, "grade": f.grade}
+        return found
 
 
 def _replace_efficiency(device: Accelerator, efficiency: Mapping[Phase, Efficiency]) -> Accelerator:

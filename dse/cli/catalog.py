@@ -34,6 +34,8 @@ def catalog(
     names = {"devices": known.devices, "models": known.models, "links": known.links}[kind.value]
     if name is not None and name not in names:
         raise UnknownNameError(unknown_name("catalog", kind.value[:-1], name, names))
+    if as_toml and name is None:
+        raise InputError("--toml: name one device, e.g. dse catalog devices wse-3 --toml")
     if name is None:
         if as_json:
             typer.echo(json.dumps(sorted(names), indent=2))
@@ -45,7 +47,8 @@ def catalog(
             raise InputError(f"--toml: only devices have a file of their own, not {kind.value}")
         from dse.catalog import device_file_text
 
-        typer.echo(device_file_text(known.device(name, profile)), nl=False)
+        sources = known.device_sources(name, profile)
+        typer.echo(device_file_text(known.device(name, profile), sources), nl=False)
         return
     facts = known.facts_of(kind.value, name)
     if as_json:

@@ -168,7 +168,7 @@ def _print(result: Result, folder: Path, page: Path) -> None:
 
 
 def _print_one_more(result: Result) -> None:
-    from dse.cli.tables import console, figure
+    from dse.cli.tables import amount, console, figure
     from dse.whatif import one_more
 
     row = result.recommended
@@ -183,12 +183,9 @@ def _print_one_more(result: Result) -> None:
                 text += f" for {figure(step['d_cost_usd_per_h'])} USD/h and {figure(step['d_power_w'] / 1e3)} kW"
         out.print(f"  {step['change']}: {text}", markup=False)
     for raised in result.info["raised_limits"]:
-        factor, unit = (1e-3, "kW") if raised["limit"] in ("power_w", "power_mean_w") else (1.0, "USD/h")
-        more = (raised["needed"] - raised["now"]) * factor
-        out.print(
-            f"  {raised['limit']} raised by {more:.3g} {unit}: the fastest design gains {figure(raised['gain'])} tok/s",
-            markup=False,
-        )
+        more = amount(raised["limit"], raised["needed"] - raised["now"])
+        gain = amount(raised["objective"], raised["gain"])
+        out.print(f"  {raised['limit']} raised by {more}: the fastest design gains {gain}", markup=False)
 
 
 def _print_infeasible(result: Result) -> None:

@@ -9,6 +9,8 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from dse.columns import column
+
 MOST_ROWS = 24
 
 
@@ -27,6 +29,19 @@ def figure(value: float) -> str:
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.1f}"
+
+
+def amount(name: str, value: float) -> str:
+    """A value of a result column with its unit; watts as kilowatts.
+
+    >>> amount("power_w", 38.4), amount("throughput_tok_s", 596.2), amount("gain", 0.5)
+    ('0.0384 kW', '596.2 tok/s', '0.5')
+    """
+    known = column(name)
+    unit = known.unit if known else ""
+    if unit == "W":
+        return f"{figure(value / 1e3)} kW"
+    return figure(value) if unit in ("", "1") else f"{figure(value)} {unit}"
 
 
 def ratio(value: float) -> str:

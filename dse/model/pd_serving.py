@@ -22,6 +22,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+ROUNDING = 1e-9
+"""A share within this of 1 is 1."""
+
 SATURATED = 1.0 - 1e-9
 """A pool or link busier than this is what binds."""
 
@@ -113,6 +116,7 @@ def pool_use(system: System, rows: Ints, flow: Flow, prefill: PoolParts, decode:
     g = np.stack([t.settings.g[r] for t, r in zip(system.tables, rows, strict=True)], axis=1)
     total = per_request("occupancy_s")
     busy = np.divide(flow.rate[:, None] * total, instances, out=np.zeros_like(total), where=instances > 0)
+    busy = np.where(np.abs(busy - 1.0) < ROUNDING, 1.0, busy)
     compute, memory = per_request("compute_s"), per_request("memory_s")
     comm, fixed = per_request("communication_s"), per_request("fixed_s")
     flop, moved = per_request("flop"), per_request("moved_byte")
@@ -227,8 +231,8 @@ def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
         "eta": use.eta,
         "kv_out_byte_s": rate[:, None] * (flow.prefilled * system.class_kv_byte).sum(axis=2),
         "decode_batch": share_of(weighted(weight, decode.batch).sum(axis=2), weight.sum(axis=2)),
-        "prefill_frac": flow.prefilled.sum(axis=2),
-        "decode_frac": flow.decoded.sum(axis=2),
+        "prefill_frac": np.minimum(flow.prefilled.sum(axis=2), 1.0),
+        "decode_frac": np.minimum(flow.decoded.sum(axis=2), 1.0),
     }
     return Evaluation(
         columns=columns, pool_columns=pool_columns, flow=flow, prefill=prefill, decode=decode, use=use, pairs=pairs

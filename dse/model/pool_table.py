@@ -28,7 +28,6 @@ from dse.model.serving_pool import (
     prefill_table,
     service_moments,
     slowest_class,
-    whole_servers,
 )
 from dse.study import Site
 
@@ -83,8 +82,9 @@ class PoolTable:
     """Share of time that the pool is busy at its stand-alone rate (below 1 where a limit holds it back)."""
     alone_rate: Floats
     """Stand-alone: the pool doing both phases under the same limits, whatever its role here."""
-    apart_rate: Floats
-    """Alone with the phases on separate instances, KV cache moving between them for free: an upper bound."""
+    apart_device_s: float
+    """Device-seconds per request with each phase of each class on instances of its own best size, KV cache moving
+    between them for free and nothing waiting: no fleet of this device needs less. Infinite where it cannot serve."""
     prefill_rate_ttft: Floats
     """(K, n_links): prefill rate that meets the TTFT limit through each link."""
     feasible: Bools
@@ -156,8 +156,6 @@ class _Phases:
     can_prefill: Bools
     can_decode: Bools
     can_both: Bools
-    can_apart: Bools
-    """Both phases, on separate instances."""
     does_its_part: Bools
 
 
@@ -189,11 +187,16 @@ def _phases(pool: PoolPhysics, unique: Ints) -> _Phases:
         can_prefill=can_prefill,
         can_decode=can_decode,
         can_both=can_both,
-        can_apart=prefill_only.fits.all(axis=1) & can_decode,
         does_its_part=np.select(
             [role == PREFILL, role == DECODE, role == BOTH], [can_prefill, can_decode, can_both], anything
         ),
     )
+
+
+def _apart_device_s(pool: PoolPhysics, phases: _Phases, g: Ints) -> float:
+    """sum_c q_c (min over sizes of g prefill_s + min over sizes of g decode_s)."""
+    best = (g * phases.prefill_only.request_s).min(axis=0) + (g * phases.decode.request_s).min(axis=0)
+    return float((pool.mix.share * best).sum())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -203,9 +206,6 @@ class _Rates:
     prefill: Floats
     decode: Floats
     alone: Floats
-    apart: Floats
-    apart_prefill_frac: Floats
-    """Share of the instances that prefill, where the phases are apart."""
     prefill_ttft: Floats
     """(K, L)"""
 
@@ -222,14 +222,10 @@ def _rates(pool: PoolPhysics, phases: _Phases, config: Ints, instances: Floats, 
     prefills, decodes = phases.can_prefill & (phases.role == PREFILL), phases.can_decode & (phases.role == DECODE)
     prefill = pooled(1.0 / per_request(phases.prefill, prefills), prefills)
     decode = pooled(1.0 / np.maximum(per_request(phases.decode, decodes), 1.0 / NO_WORK_RATE), decodes)
-    apart_prefill = per_request(phases.prefill_only, phases.can_apart)
-    apart_s = apart_prefill + np.where(phases.can_apart, per_request(phases.decode, phases.can_apart), 0.0)
     return _Rates(
         prefill=prefill,
         decode=decode,
         alone=pooled(phases.combined_rate, phases.can_both),
-        apart=pooled(1.0 / apart_s, phases.can_apart),
-        apart_prefill_frac=(apart_prefill / apart_s)[config],
         prefill_ttft=np.repeat(prefill[:, None], n_links, axis=1),
     )
 
@@ -251,8 +247,6 @@ def _hold_ttft(
     for link, (byte_s, link_latency_s) in enumerate(zip(*links, strict=True)):
         unqueued_s = latency_s + transfer_byte / byte_s + link_latency_s
         rates.prefill_ttft[:, link] = ttft_rate(limit_s, rates.prefill, instances, mean_s, cv2, unqueued_s)
-    servers = whole_servers(rates.apart_prefill_frac, instances)
-    rates.apart = ttft_rate(limit_s, rates.apart, servers, mean_s, cv2, latency_s)
     interrupted_s = latency_s + half_step_s(pool.mix, phases.combined)[config]
     rates.alone = ttft_rate(limit_s, rates.alone, instances, mean_s, cv2, interrupted_s)
 
@@ -288,7 +282,7 @@ def pool_table(
         both_rate=np.where(settings.role == BOTH, rates.alone, 0.0),
         alone_busy=np.divide(rates.alone * spent, instances, out=np.zeros_like(instances), where=instances > 0),
         alone_rate=rates.alone,
-        apart_rate=rates.apart,
+        apart_device_s=_apart_device_s(pool, phases, unique[:, :1]),
         prefill_rate_ttft=rates.prefill_ttft,
         feasible=(phases.does_its_part[config] & in_time) | ~active,
         active=active,
