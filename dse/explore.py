@@ -32,6 +32,7 @@ AUTO_MILP_OPTIONS = 4000
 """`auto` hands the MILP at most this many options of all pools together."""
 KEPT_CANDIDATES = 20_000
 AGREE = 1e-9
+RUN_FILES = ("study.toml", "frontier.csv", "candidates.parquet", "run.json", "report.html")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +185,19 @@ def _candidates(study: Study, frontier: pd.DataFrame) -> pd.DataFrame:
     sample = sample[study.space.legal(sample)]
     front = np.array([int(d[1:]) for d in frontier["design_id"]], dtype=np.int64)
     frame = score_index(study, np.union1d(sample, front))
-    frame["on_front"] = frame["design_id"].isin(set(frontier["design_id"]))
+    frame["on_front"] = _ties_the_front(study, frame, frontier)
     return frame
+
+
+def _ties_the_front(study: Study, frame: pd.DataFrame, frontier: pd.DataFrame) -> np.ndarray:
+    """Which feasible candidates equal a frontier design in every objective."""
+    names = study.envelope.objectives.names
+    front, all_points = (
+        minimised({o: f[o].to_numpy(dtype=np.float64) for o in names}, names) for f in (frontier, frame)
+    )
+    on_front = {tuple(point) for point in front.tolist()}
+    ties = np.array([tuple(point) in on_front for point in all_points.tolist()], dtype=np.bool_)
+    return ties & frame["feasible"].to_numpy(dtype=np.bool_)
 
 
 def diagnose(study: Study, nearest: int) -> dict[str, Any]:
@@ -226,8 +238,15 @@ def write_run(result: Result, folder: Path) -> None:
     """The run folder, each file written beside and renamed, so that none is ever half there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        blocked = [name for name in RUN_FILES if (folder / name).is_dir()]
+        if blocked:
+            raise InputError(f"--out {folder}: {', '.join(blocked)} is a directory there; name another folder")
+        _write_files(result, folder)
     except OSError as error:
-        raise InputError(f"--out {folder}: cannot be made: {error.strerror}") from None
+        raise InputError(f"--out {folder}: cannot be written: {error.strerror}") from None
+
+
+def _write_files(result: Result, folder: Path) -> None:
     raw, files = result.study.portable()
     for name, source in files.items():
         if source.resolve() != (folder / name).resolve():

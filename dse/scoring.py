@@ -91,34 +91,42 @@ def explain(study: Study, settings: Mapping[str, Any]) -> tuple[pd.DataFrame, di
 
 def finish(study: Study, columns: Mapping[str, Values]) -> pd.DataFrame:
     """Adds limits, feasibility and gains at equal cost and power; orders the columns as the schema does."""
-    frame = pd.DataFrame(dict(columns))
     bounds = bounds_of(study)
-    unknown = [name for name in bounds if name not in frame]
+    unknown = [name for name in bounds if name not in columns]
     if unknown:
         raise InputError(f"limits: {', '.join(unknown)} is not a column of {study.envelope.paradigm} results")
-    reasons = frame["infeasible_reason"].to_numpy(dtype=object)
+    reasons = np.array(columns["infeasible_reason"], dtype=object)
     possible = reasons == ""
     for name, (low, high) in bounds.items():
-        values = frame[name].to_numpy(dtype=np.float64)
+        values = np.asarray(columns[name], dtype=np.float64)
         for i in np.flatnonzero(possible & ~((values >= low) & (values <= high))):
-            text = limit_text(study, name, values[i], low, high)
+            text = limit_text(study, name, float(values[i]), low, high)
             reasons[i] = f"{reasons[i]}; {text}" if reasons[i] else text
-    frame["infeasible_reason"] = pd.Series(reasons, index=frame.index, dtype="str")
-    frame["feasible"] = reasons == ""
-    per_usd, per_w, apart_per_usd, apart_per_w = study.space.single_best
-    tok = frame["throughput_tok_s"].to_numpy(dtype=np.float64)
-    for name, base, best in (
-        ("gain_equal_cost", "cost_usd_per_h", per_usd),
-        ("gain_equal_power", "power_w", per_w),
-        ("gain_apart_equal_cost", "cost_usd_per_h", apart_per_usd),
-        ("gain_apart_equal_power", "power_w", apart_per_w),
+    data: dict[str, Any] = {
+        **columns,
+        **_equal_gains(study, columns),
+        "infeasible_reason": reasons,
+        "feasible": reasons == "",
+        "on_front": np.zeros(len(reasons), dtype=np.bool_),
+    }
+    order = ordered_columns(list(data), study.space.pool_names)
+    return pd.DataFrame({k: pd.array(data[k], dtype="str") if data[k].dtype == object else data[k] for k in order})
+
+
+def _equal_gains(study: Study, columns: Mapping[str, Values]) -> dict[str, Floats]:
+    """Throughput over the best single-device fleets scaled to the same cost, and the same power."""
+    best = study.space.single_best
+    tok = np.asarray(columns["throughput_tok_s"], dtype=np.float64)
+    gains = {}
+    for name, base, per_unit in (
+        ("gain_equal_cost", "cost_usd_per_h", best.tok_s_per_usd_h),
+        ("gain_equal_power", "power_w", best.tok_s_per_w),
+        ("gain_apart_equal_cost", "cost_usd_per_h", best.apart_tok_s_per_usd_h),
+        ("gain_apart_equal_power", "power_w", best.apart_tok_s_per_w),
     ):
-        spent = frame[base].to_numpy(dtype=np.float64) * best
-        frame[name] = np.divide(tok, spent, out=np.full_like(tok, np.nan), where=spent > 0)
-    frame["on_front"] = False
-    text_columns = [c for c in frame.columns if frame[c].dtype == object]
-    frame = frame.astype(dict.fromkeys(text_columns, "str"))
-    return frame[ordered_columns(list(frame.columns), study.space.pool_names)]
+        spent = np.asarray(columns[base], dtype=np.float64) * per_unit
+        gains[name] = np.divide(tok, spent, out=np.full_like(tok, np.nan), where=spent > 0)
+    return gains
 
 
 def limit_text(study: Study, name: str, value: float, low: float, high: float) -> str:

@@ -14,8 +14,8 @@ from dse.columns import NUMERIC_COLUMNS, OBJECTIVE_SENSE, limit_sense, takes_lim
 from dse.errors import unknown_name
 
 Method = Literal["auto", "exhaustive", "milp", "optuna"]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(ge=1e-12, le=1e15, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 Frac = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 
@@ -56,7 +56,7 @@ class Link(Part):
     ] = None
     """S of each ordered pair of pools [GB/s]; costs 0 and is flagged."""
     tier: Annotated[tuple[str, ...] | None, BeforeValidator(lambda v: None if v is None else _tuple(v))] = None
-    count: Annotated[tuple[Annotated[int, Field(ge=1)], ...], AxisList] = (1,)
+    count: Annotated[tuple[Annotated[int, Field(ge=1, le=100_000)], ...], AxisList] = (1,)
     """Links side by side, with a tier."""
     latency_s: NonNegative = 0.0
 
@@ -75,10 +75,10 @@ class Site(Part):
     """Where the fleet stands: power, energy price, and how cost is counted."""
 
     pue: Annotated[float, Field(ge=1, le=3, allow_inf_nan=False)] = 1.2
-    energy_usd_per_kwh: NonNegative = 0.08
-    carbon_g_per_kwh: NonNegative = 350.0
+    energy_usd_per_kwh: Annotated[float, Field(ge=0, le=1e4, allow_inf_nan=False)] = 0.08
+    carbon_g_per_kwh: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 350.0
     cost_basis: Literal["rental", "ownership"] = "rental"
-    life_years: Positive = 4.0
+    life_years: Annotated[float, Field(ge=0.01, le=1000, allow_inf_nan=False)] = 4.0
     upkeep_frac_per_year: Frac = 0.05
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +16,32 @@ from dse.workload import RequestClass
 
 HEADER = ("arrival_s", "input_tokens", "output_tokens")
 MAX_FAULTS_SHOWN = 5
+MAX_TOKENS = 1e9
 
 
 def read_trace(path: Path) -> NDArray[np.float64]:
     """Requests of a trace (N, 3): arrival_s, input_tokens, output_tokens; InputError with every fault."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        raise InputError(f"{path}: no such trace") from None
+    return _read_trace(path, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=4)
+def _read_trace(path: Path, _modified_ns: int, _size: int) -> NDArray[np.float64]:
+    """The trace as it stands; read once for validating and once for resolving would be twice."""
     faults: list[str] = []
     rows: list[tuple[float, float, float]] = []
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
             header = tuple(h.strip() for h in next(reader, ()))
             if header != HEADER:
                 raise InputError(f"{path}: header is {','.join(header)!r}, must be {','.join(HEADER)!r}")
             for line, row in enumerate(reader, start=2):
+                if not row:
+                    continue
                 fault, values = _request(row)
                 if fault:
                     faults.append(f"{path}:{line}: {fault}")
@@ -53,12 +67,16 @@ def _request(row: Sequence[str]) -> tuple[str, tuple[float, float, float]]:
         return f"got {len(row)} fields, must be {len(HEADER)}", nothing
     try:
         arrival, n_input, n_output = (float(v) for v in row)
+        if any("_" in v for v in row):
+            raise ValueError
     except ValueError:
         return f"got {','.join(row)!r}, must be three numbers", nothing
     if not all(math.isfinite(v) for v in (arrival, n_input, n_output)) or arrival < 0:
         return f"got {','.join(row)!r}, must be finite and not negative", nothing
     if n_input < 1 or n_output < 1:
         return f"got {n_input:g} input and {n_output:g} output tokens, each must be at least 1", nothing
+    if max(n_input, n_output) > MAX_TOKENS:
+        return f"got {max(n_input, n_output):g} tokens, at most {MAX_TOKENS:g} are allowed", nothing
     return "", (arrival, n_input, n_output)
 
 

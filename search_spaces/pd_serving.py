@@ -8,6 +8,7 @@ decodes), so that no design appears twice.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,7 +36,7 @@ from dse.model.serving_screen import screen
 from dse.model.serving_system import LinkTable, System
 from dse.units import DTYPE_BYTE
 
-from .pd_serving_study import PoolOffer, Routing, ServingProblem
+from .pd_serving_study import MAX_DEVICES, PoolOffer, Routing, ServingProblem
 from .space import SingleBest, Step
 
 if TYPE_CHECKING:
@@ -243,12 +244,15 @@ class ServingSpace:
 
     def listed(self, regime: int) -> list[Bools]:
         """Per pool, which options have a role that the study lists."""
-        options = self.options[self.regimes[regime].routing]
-        result = []
-        for offer, o in zip(self.problem.pools, options, strict=True):
-            codes = [ROLE_NAMES.index(role) for role in offer.roles] + [ANY]
-            result.append(np.isin(o.role, codes))
-        return result
+        return self._listed[self.regimes[regime].routing]
+
+    @cached_property
+    def _listed(self) -> dict[Routing, list[Bools]]:
+        codes = [[ROLE_NAMES.index(role) for role in o.roles] + [ANY] for o in self.problem.pools]
+        return {
+            routing: [np.isin(o.role, c) for o, c in zip(options, codes, strict=True)]
+            for routing, options in self.options.items()
+        }
 
     def first_routing(self, regime: int) -> bool:
         """Whether a pool alone is counted under this regime's routing."""
@@ -581,12 +585,10 @@ class DesignKeys:
         text = self._given.get(key)
         if text is None:
             return default
-        try:
-            value = int(text)
-        except ValueError:
-            value = at_least - 1
-        if value < at_least:
-            self.faults.append(f"--set {key}: got {text!r}, must be a whole number of at least {at_least}")
+        value = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else -1
+        if not at_least <= value <= MAX_DEVICES:
+            allowed = f"must be a whole number, at least {at_least} and at most {MAX_DEVICES:,}"
+            self.faults.append(f"--set {key}: got {text!r}, {allowed}")
             return default
         return value
 

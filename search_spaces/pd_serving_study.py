@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +19,7 @@ from pydantic import (
 )
 
 from dse.catalog import load_catalog, load_device_file, load_model_file
+from dse.catalog.device_file import NAME_PATTERN
 from dse.columns import pool_of
 from dse.errors import InputError, unknown_name
 from dse.hardware import Accelerator
@@ -32,8 +34,10 @@ from dse.workload import RequestClass, Transformer
 Dtype = Literal["bf16", "fp16", "fp8", "fp4", "int8", "int4"]
 Routing = Literal["split", "work_stealing"]
 Role = Literal["prefill", "decode", "both"]
-Whole = Annotated[int, Field(ge=1)]
 MAX_DEVICES = 10_000_000
+Whole = Annotated[int, Field(ge=1, le=MAX_DEVICES)]
+MAX_OPTIONS = 1_000_000
+"""Settings of one pool: a table of this size takes seconds and a few hundred megabytes."""
 SHARE_TOLERANCE = 1e-6
 
 
@@ -161,7 +165,7 @@ class ServingPool(Part):
     device: str
     name: str = ""
     count: Count
-    owned: Annotated[int, Field(ge=0)] = 0
+    owned: Annotated[int, Field(ge=0, le=MAX_DEVICES)] = 0
     instance_size: Annotated[tuple[Whole, ...], AxisList] = (1,)
     roles: Annotated[tuple[Role, ...], AxisList] = ("prefill", "decode", "both")
     profile: str = "default"
@@ -174,8 +178,8 @@ class ServingPool(Part):
     @field_validator("name")
     @classmethod
     def _plain(cls, name: str) -> str:
-        if any(c.isspace() or c in "=,;\"'" for c in name):
-            raise ValueError(f"got {name!r}; a pool's name has no spaces, quotes, '=' or commas")
+        if name and not re.match(NAME_PATTERN, name):
+            raise ValueError(f"got {name!r}; a pool's name has at most 60 letters, digits, '.', '_', '+' and '-'")
         return name
 
     @field_validator("count")
@@ -205,6 +209,13 @@ class ServingPool(Part):
             raise ValueError(
                 f"no positive count is a multiple of any instance size: counts {_short(counts)}, "
                 f"instance sizes {_short(self.instance_size)}; change count.step or instance_size"
+            )
+        n_options = len(counts) * len(self.instance_size) * (len(self.roles) + 1)
+        n_options *= len(self.prefill_batch) * len(self.max_decode_batch)
+        if n_options > MAX_OPTIONS:
+            raise ValueError(
+                f"the pool has about {n_options:,} settings, at most {MAX_OPTIONS:,} are allowed; "
+                "raise count.step or list fewer values"
             )
         return self
 

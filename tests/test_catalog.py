@@ -199,7 +199,7 @@ def test_expert_and_latent_model_files(tmp_path: Path) -> None:
     ("change", "expected"),
     [
         ({"hidden_size": None}, "hidden_size]: is missing"),
-        ({"num_hidden_layers": -2}, "at least 1"),
+        ({"num_hidden_layers": -2}, "whole number, 1 to"),
         ({"num_attention_heads": "many"}, "whole number"),
         ({"num_key_value_heads": 5}, "must divide"),
         ({"tie_word_embeddings": "no"}, "true or false"),

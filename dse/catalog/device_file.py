@@ -14,9 +14,11 @@ from dse.errors import InputError
 from dse.hardware import Accelerator, Efficiency, Phase
 from dse.validation import faults_of, read_toml
 
-Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-AtLeast0 = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+NAME_PATTERN = r"^[\w.+-]{1,60}$"
+"""Names become columns, keys of `--set` and table heads: letters, digits, '.', '_', '+', '-'."""
+Above0 = Annotated[float, Field(ge=1e-6, le=1e27, allow_inf_nan=False)]
+AtLeast0 = Annotated[float, Field(ge=0, le=1e27, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=1e-6, le=1, allow_inf_nan=False)]
 Dtype = Literal["bf16", "fp16", "fp8", "fp4", "int8", "int4"]
 
 
@@ -67,15 +69,15 @@ class _Source(_Part):
 class DeviceFile(_Part):
     """Keys of a device file, in SI."""
 
-    name: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
     kind: Literal["gpu", "wse", "other"]
     arrangement: Literal["tensor", "pipeline"]
     peak_flop_s: Annotated[dict[Dtype, Above0], Field(min_length=1)]
     memory_byte: Above0
     memory_bandwidth_byte_s: Above0
     streaming_byte: AtLeast0 = 0.0
-    node_size: Annotated[int, Field(ge=1)]
-    rack_size: Annotated[int, Field(ge=1)] | None = None
+    node_size: Annotated[int, Field(ge=1, le=10_000_000)]
+    rack_size: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     link_byte_s: Above0
     link_latency_s: AtLeast0
     link_efficiency: Share

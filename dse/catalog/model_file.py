@@ -20,9 +20,10 @@ class _Config:
             value = self.raw.get(name)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+            if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= LARGEST:
+                shown = repr(value)[:40]
                 self.faults.append(
-                    f"{self.file} [{name}]: got {value!r}, must be a whole number of at least {at_least}"
+                    f"{self.file} [{name}]: got {shown}, must be a whole number, {at_least} to {LARGEST}"
                 )
                 return at_least
             return value
@@ -32,12 +33,17 @@ class _Config:
         return default
 
     def flag(self, name: str, *, default: bool) -> bool:
-        value = self.raw.get(name, default)
+        value = self.raw.get(name)
+        if value is None:
+            return default
         if not isinstance(value, bool):
             self.faults.append(f"{self.file} [{name}]: got {value!r}, must be true or false")
             return default
         return value
 
+
+LARGEST = 1_000_000_000
+"""No dimension of a model is larger."""
 
 _PLAIN_ACTIVATIONS = {"gelu", "relu", "gelu_new", "gelu_fast"}
 
@@ -48,6 +54,8 @@ def load_model_file(path: Path) -> Transformer:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
+    except RecursionError:
+        raise InputError(f"{path}: nested too deeply for a model file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as text: {error}") from None
     except json.JSONDecodeError as error:
@@ -93,6 +101,14 @@ def load_model_file(path: Path) -> Transformer:
         c.faults.append(f"{path.name} [num_experts_per_tok]: got {model.experts_per_token}, must be 1 to {experts}")
     if model.n_dense_layers > layers:
         c.faults.append(f"{path.name} [first_k_dense_replace]: got {model.n_dense_layers}, above {layers} layers")
+    if model.kv_rank:
+        for key, value in (
+            ("qk_nope_head_dim", model.head_nope),
+            ("qk_rope_head_dim", model.head_rope),
+            ("v_head_dim", model.head_v),
+        ):
+            if not value:
+                c.faults.append(f"{path.name} [{key}]: is missing, needed beside kv_lora_rank")
     if c.faults:
         raise InputError(c.faults)
     return model

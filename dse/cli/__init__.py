@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import NoReturn
 
@@ -10,38 +11,63 @@ OK, BUG, BAD_INPUT, INFEASIBLE, STOPPED = 0, 1, 2, 3, 4
 
 def main() -> NoReturn:
     """Runs the command line; every expected failure is a sentence on stderr and an exit code."""
-    from dse.cli.app import app
-    from dse.errors import DseError, SelfCheckError
-
+    signal.signal(signal.SIGTERM, _interrupt)
     debug = "--debug" in sys.argv
-    arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:
-        app(arguments, standalone_mode=True)
-        sys.exit(OK)
-    except SelfCheckError as error:
-        if debug:
-            raise
-        print(
-            f"self-check failed: {error}\nThis is a bug in heterodse; no result was reported.",
-            file=sys.stderr,
-        )
-        sys.exit(BUG)
-    except DseError as error:
-        if debug:
-            raise
-        print(f"error: {error}".replace("\n", "\nerror: "), file=sys.stderr)
-        sys.exit(BAD_INPUT)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        sys.exit(STOPPED)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(OK)
+        sys.exit(_run([a for a in sys.argv[1:] if a != "--debug"]))
     except Exception as error:
         if debug:
             raise
-        print(
-            f"internal error: {type(error).__name__}: {error}\nThis is a bug; run again with --debug for the details.",
-            file=sys.stderr,
-        )
-        sys.exit(BUG)
+        sys.exit(_explained(error))
+    except KeyboardInterrupt:
+        print("stopped; nothing more was written", file=sys.stderr)
+        sys.exit(STOPPED)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+INTERRUPTED = 130
+"""What the command-line library makes of a Ctrl-C."""
+
+
+def _run(arguments: list[str]) -> int:
+    from typer import Abort
+    from typer.exceptions import TyperException
+
+    from dse.cli.app import app
+
+    try:
+        code = app(arguments, standalone_mode=False)
+    except Abort:
+        return STOPPED
+    except TyperException as error:
+        if not hasattr(error, "show"):
+            raise
+        error.show()
+        return BAD_INPUT
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    return code if isinstance(code, int) else OK
+
+
+def _explained(error: Exception) -> int:
+    """What went wrong, in a sentence on stderr; the exit code."""
+    from dse.errors import DseError, SelfCheckError
+
+    if isinstance(error, BrokenPipeError):
+        sys.stderr.close()
+        return OK
+    if isinstance(error, SelfCheckError):
+        text, code = f"self-check failed: {error}\nThis is a bug in heterodse; no result was reported.", BUG
+    elif isinstance(error, DseError):
+        text, code = f"error: {error}".replace("\n", "\nerror: "), BAD_INPUT
+    elif isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        text, code = f"error: {where}{error.strerror or error}; nothing more was written", BAD_INPUT
+    else:
+        text = f"internal error: {type(error).__name__}: {error}\nThis is a bug; --debug shows where."
+        code = BUG
+    print(text, file=sys.stderr)
+    return code

@@ -13,7 +13,12 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Where to write; default DIR/report.html.")] = None,
 ) -> None:
     """Rebuild the HTML report of a run."""
+    from dse.errors import InputError
     from dse.report import load_run, write_report
 
-    page = write_report(load_run(folder), out or folder / "report.html")
+    try:
+        page = write_report(load_run(folder), out or folder / "report.html")
+    except (KeyError, TypeError, AttributeError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise InputError(f"{folder}: its files do not fit together ({what}); run the study again") from None
     typer.echo(f"Report: {page}")

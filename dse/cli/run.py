@@ -47,6 +47,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Explore a study: exact frontier, run folder, report. The main job."""
+    from dse.errors import InputError
     from dse.explore import run as explore
     from dse.explore import write_run
     from dse.progress import Stop
@@ -54,12 +55,17 @@ def run(
     from dse.resolve import Study
 
     loaded = Study.load(study)
+    if out is not None and (str(out) in ("", ".") or (out.exists() and not out.is_dir())):
+        raise InputError(f"--out {str(out)!r}: name a folder of its own for the run")
     folder = out or Path("runs") / _safe_name(loaded.name)
     stop = Stop(time_limit_s=loaded.envelope.search.time_limit_s)
-    with _signals(stop), _shown(progress) as report:
-        result = explore(loaded, method=method.value if method else None, workers=workers, report=report, stop=stop)
-    write_run(result, folder)
-    page = write_report(result, folder / "report.html")
+    with _signals(stop):
+        with _shown(progress) as report:
+            result = explore(loaded, method=method.value if method else None, workers=workers, report=report, stop=stop)
+        if stop.reason and not result.complete:
+            typer.echo(f"stopped by {stop.reason}; writing what was found", err=True)
+        write_run(result, folder)
+        page = write_report(result, folder / "report.html")
     if as_json:
         typer.echo(json.dumps(_as_json(result, folder), indent=2))
     else:
@@ -141,7 +147,7 @@ def _print(result: Result, folder: Path, page: Path) -> None:
     out = console()
     if not result.complete:
         why = info["stopped"] or "a region is unproven"
-        out.print(f"[bold]Incomplete[/bold]: stopped by {why}; what was found is kept.")
+        out.print(f"Incomplete: stopped by {why}; what was found is kept.", markup=False)
     if not len(result.frontier):
         _print_infeasible(result)
     else:

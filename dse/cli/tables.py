@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from dse.columns import column
@@ -57,7 +58,7 @@ def distinct_rows(frame: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFram
     order = frame.sort_values("link_gb_s", kind="stable").index
     first = frame.loc[order].groupby([keys[o].loc[order] for o in objectives], sort=False).head(1).sort_index()
     counts = keys.groupby(list(objectives))[objectives[0]].transform("size")
-    return first.assign(ties=counts.loc[first.index])
+    return first.copy().assign(ties=counts.loc[first.index])
 
 
 def thinned(frame: pd.DataFrame, keep: str) -> pd.DataFrame:
@@ -101,7 +102,7 @@ def frontier_table(frame: pd.DataFrame, pools: Sequence[str], objectives: Sequen
     table = Table(box=None, pad_edge=False, header_style="bold", row_styles=["", "dim"])
     table.add_column("", width=1)
     for pool in pools:
-        table.add_column(pool, justify="right")
+        table.add_column(escape(pool), justify="right")
         table.add_column("role")
     for name in (
         "link",
@@ -134,7 +135,7 @@ def frontier_table(frame: pd.DataFrame, pools: Sequence[str], objectives: Sequen
             figure(row["gain_equal_cost"]),
             figure(row["gain_equal_power"]),
         ]
-        table.add_row(*cells, style="bold" if row["design_id"] == recommended else None)
+        table.add_row(*map(escape, cells), style="bold" if row["design_id"] == recommended else None)
     return table
 
 

@@ -46,4 +46,7 @@ def co2_g_per_mtok(energy_j_per_token: ArrayLike, carbon_g_per_kwh: float) -> Fl
     >>> round(float(co2_g_per_mtok(0.36, 350.0)), 9)
     35.0
     """
-    return np.asarray(energy_j_per_token, dtype=np.float64) * 1e6 / J_PER_KWH * carbon_g_per_kwh
+    energy = np.asarray(energy_j_per_token, dtype=np.float64)
+    if carbon_g_per_kwh == 0:
+        return np.zeros_like(energy)
+    return energy * 1e6 / J_PER_KWH * carbon_g_per_kwh
