@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 Work = TypeVar("Work")
@@ -21,7 +21,7 @@ def map_units(
     workers: int = 1,
     address: str = "local",
     estimated_s: float = 0.0,
-) -> Iterator[tuple[int, Result]]:
+) -> Generator[tuple[int, Result], None, None]:
     """Yields (position, function(shared, unit)) for every unit, in the order they finish.
 
     With one worker, or less work than Ray's start costs, units run here one after the other. Units are
@@ -36,7 +36,7 @@ def map_units(
 
 def _map_on_ray(
     function: Callable[[Any, Work], Result], shared: object, units: Sequence[Work], workers: int, address: str
-) -> Iterator[tuple[int, Result]]:
+) -> Generator[tuple[int, Result], None, None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray

@@ -78,7 +78,7 @@ def explore(study: Study, *, workers: int, address: str, report: Report, stop: S
             _count(total, found)
             report(_progress(done * per_task, n_units, total, front, stop))
             if stop.asked():
-                landed.close()  # type: ignore[attr-defined]
+                landed.close()
                 break
     order = np.argsort(front.index)
     total.points, total.index = front.points[order], front.index[order]

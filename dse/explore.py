@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import tomli_w
+from numpy.typing import NDArray
 
 from dse import exhaustive, search
 from dse import frontier as milp
@@ -79,6 +80,58 @@ def choose_method(study: Study) -> tuple[str, str]:
     return "optuna", f"{why}; {no_milp or f'{n_options:,} options are too many for an exact program'}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Explored:
+    """What any explorer hands over: designs of the frontier, their minimised objectives, and how sure that is."""
+
+    index: NDArray[np.int64]
+    points: NDArray[np.float64]
+    candidates: int
+    proof: dict[str, Any]
+    nearest: int = -1
+    """The design that breaks the limits least, where none meets them and the explorer knows it."""
+    trials: int | None = None
+
+
+def _enumerate(study: Study, report: Report, stop: Stop) -> Explored:
+    compute = study.envelope.compute
+    grid = exhaustive.explore(study, workers=compute.workers, address=compute.ray, report=report, stop=stop)
+    proof: dict[str, Any] = {"kind": "none"}
+    if not stop.reason:
+        proof = {"kind": "exhaustive", "designs": study.space.n_designs}
+    return Explored(index=grid.index, points=grid.points, candidates=grid.candidates, proof=proof, nearest=grid.nearest)
+
+
+def _solve(study: Study, report: Report, stop: Stop) -> Explored:
+    exact = milp.explore(study, report=report, stop=stop)
+    proof = {
+        "kind": "milp" if not exact.unproven else "none",
+        "solves": exact.solves,
+        "largest_gap": max((c.gap for c in exact.certificates), default=0.0),
+        "step_frac": milp.STEP,
+        "points": [asdict(c) for c in exact.certificates],
+        "unproven": exact.unproven,
+    }
+    return Explored(index=exact.index, points=exact.points, candidates=exact.solves, proof=proof)
+
+
+def _sample(study: Study, report: Report, stop: Stop) -> Explored:
+    compute = study.envelope.compute
+    found = search.explore(study, workers=compute.workers, address=compute.ray, report=report, stop=stop)
+    proof = {"kind": "none", "trials": found.trials}
+    return Explored(
+        index=found.index,
+        points=found.points,
+        candidates=found.candidates,
+        proof=proof,
+        nearest=found.nearest,
+        trials=found.trials,
+    )
+
+
+EXPLORERS = {"exhaustive": _enumerate, "milp": _solve, "optuna": _sample}
+
+
 def run(
     study: Study,
     *,
@@ -91,66 +144,39 @@ def run(
     if method is not None or workers is not None:
         study = with_overrides(study, method, workers)
     chosen, why = choose_method(study)
-    compute, search_part = study.envelope.compute, study.envelope.search
-    stop = stop or Stop(time_limit_s=search_part.time_limit_s)
+    stop = stop or Stop(time_limit_s=study.envelope.search.time_limit_s)
     started = time.perf_counter()
-    proof: dict[str, Any]
-    nearest, trials = -1, None
-    if chosen == "exhaustive":
-        grid = exhaustive.explore(study, workers=compute.workers, address=compute.ray, report=report, stop=stop)
-        index, points, n_candidates, nearest = grid.index, grid.points, grid.candidates, grid.nearest
-        proof = {"kind": "exhaustive", "designs": study.space.n_designs} if not stop.reason else {"kind": "none"}
-    elif chosen == "milp":
-        exact = milp.explore(study, report=report, stop=stop)
-        index, points, n_candidates = exact.index, exact.points, exact.solves
-        proof = {
-            "kind": "milp" if not exact.unproven else "none",
-            "solves": exact.solves,
-            "largest_gap": max((c.gap for c in exact.certificates), default=0.0),
-            "step_frac": milp.STEP,
-            "points": [asdict(c) for c in exact.certificates],
-            "unproven": exact.unproven,
-        }
-    else:
-        sampled = search.explore(study, workers=compute.workers, address=compute.ray, report=report, stop=stop)
-        index, points, n_candidates, nearest = (
-            sampled.index,
-            sampled.points,
-            sampled.candidates,
-            sampled.nearest,
-        )
-        proof, trials = {"kind": "none", "trials": sampled.trials}, sampled.trials
+    found = EXPLORERS[chosen](study, report, stop)
     wall_s = time.perf_counter() - started
-    frontier = _verified(study, index, points)
-    complete = not stop.reason and not proof.get("unproven")
+    frontier = _verified(study, found.index, found.points)
     info: dict[str, Any] = {
         "study": study.name,
         "paradigm": study.envelope.paradigm,
         "method": chosen,
         "method_reason": why,
-        "complete": complete,
+        "complete": not stop.reason and not found.proof.get("unproven"),
         "stopped": stop.reason,
-        "proof": proof,
-        "seed": search_part.seed,
-        "workers": compute.workers,
+        "proof": found.proof,
+        "seed": study.envelope.search.seed,
+        "workers": study.envelope.compute.workers,
         "designs_in_grid": study.space.n_designs,
-        "candidates": n_candidates,
+        "candidates": found.candidates,
         "wall_s": wall_s,
-        "candidates_per_s": n_candidates / wall_s if wall_s > 0 else 0.0,
-        "trials": trials,
+        "candidates_per_s": found.candidates / wall_s if wall_s > 0 else 0.0,
+        "trials": found.trials,
         "versions": versions(),
+        **_advice(study, frontier, found.nearest),
     }
-    if len(frontier):
-        position, rule = recommend(study, frontier)
-        info["recommended"] = {
-            "position": position,
-            "design_id": str(frontier["design_id"].iloc[position]),
-            "rule": rule,
-        }
-        info["raised_limits"] = raised_limits(study, frontier)
-    else:
-        info["infeasible"] = diagnose(study, nearest)
     return Result(study=study, frontier=frontier, candidates=_candidates(study, frontier), info=info)
+
+
+def _advice(study: Study, frontier: pd.DataFrame, nearest: int) -> dict[str, Any]:
+    """The pick and what raised limits would let in; without a frontier, why nothing is feasible."""
+    if not len(frontier):
+        return {"infeasible": diagnose(study, nearest)}
+    position, rule = recommend(study, frontier)
+    pick = {"position": position, "design_id": str(frontier["design_id"].iloc[position]), "rule": rule}
+    return {"recommended": pick, "raised_limits": raised_limits(study, frontier)}
 
 
 def with_overrides(study: Study, method: str | None, workers: int | None) -> Study:

@@ -21,7 +21,7 @@ from dse.pareto import minimised, nondominated
 from dse.progress import Progress, Report, Stop
 from dse.resolve import Study
 from dse.scoring import bounds_of, score_index
-from dse.solve import Solver, Status
+from dse.solve import Outcome, Solver, Status
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -29,6 +29,8 @@ Ints = NDArray[np.int64]
 STEP = 1e-7
 """How far past a known optimum a box starts, as a share of each objective's scale; points closer
 together than this in some objective may be told apart by the solver's tolerance only."""
+UNBOUNDED = 2.0
+"""No scaled objective is larger than 1."""
 AGREE = 1e-6
 """Largest relative difference of the solver's objective and the model's score of its plan: the solver's
 feasibility tolerance, seen through the scaled rows. The score is what is reported."""
@@ -55,6 +57,20 @@ class Proven:
     solves: int = 0
     unproven: list[dict[str, float]] = field(default_factory=list)
     """Upper corners of boxes not searched, in the objectives' own units."""
+
+    def add(self, index: int, point: Floats, outcome: Outcome) -> None:
+        """One more point, with what the solver proved of it."""
+        self.index = np.append(self.index, index)
+        self.points = np.vstack([self.points, point])
+        self.certificates.append(
+            Certificate(
+                index=index,
+                objective=outcome.objective,
+                bound=outcome.bound,
+                gap=outcome.gap,
+                time_s=outcome.time_s,
+            )
+        )
 
 
 def refusal(study: Study) -> str:
@@ -86,30 +102,16 @@ def _explore_program(study: Study, data: Any, found: Proven, report: Report, sto
     objectives = study.envelope.objectives.names
     formulation = study.paradigm.formulation()
     model = formulation.build_model(data)
-    scale = data.column_scales
     solver = Solver(model, study.envelope.search.seed)
     boxes: list[Floats] = [np.full(len(objectives), np.inf)]
     seen: set[int] = set()
-    while boxes:
-        if stop.asked():
-            found.unproven += [_corner(objectives, u) for u in boxes]
-            return
+    while boxes and not stop.asked():
         upper = boxes.pop(_widest(boxes))
-        for name, bound in zip(data.objectives, upper / scale - STEP, strict=True):
-            model.upper[name] = float(min(bound, 2.0))
+        for name, bound in zip(data.objectives, upper / data.column_scales - STEP, strict=True):
+            model.upper[name] = float(min(bound, UNBOUNDED))
         outcome = solver.solve(stop.left_s)
         found.solves += 1
-        report(
-            Progress(
-                method="milp",
-                done=found.solves,
-                total=found.solves + len(boxes),
-                candidates=found.solves,
-                front=len(found.index),
-                elapsed_s=stop.elapsed_s,
-                note=f"{len(boxes)} boxes open",
-            )
-        )
+        report(_progress(found, len(boxes), stop))
         if outcome.status is Status.INFEASIBLE:
             continue
         if outcome.status is Status.UNKNOWN:
@@ -117,7 +119,7 @@ def _explore_program(study: Study, data: Any, found: Proven, report: Report, sto
             continue
         index = formulation.extract(model, data, study.space)
         point = _rescore(study, index)
-        check_agreement(formulation.objective_values(model, data), point / scale, objectives, index)
+        check_agreement(formulation.objective_values(model, data), point / data.column_scales, objectives, index)
         if index in seen or not (point < upper).all():
             found.unproven.append(_corner(objectives, upper))
             continue
@@ -126,17 +128,20 @@ def _explore_program(study: Study, data: Any, found: Proven, report: Report, sto
             boxes = shrink([*boxes, upper], point)
         else:
             found.unproven.append(_corner(objectives, upper))
-        found.index = np.append(found.index, index)
-        found.points = np.vstack([found.points, point])
-        found.certificates.append(
-            Certificate(
-                index=index,
-                objective=outcome.objective,
-                bound=outcome.bound,
-                gap=outcome.gap,
-                time_s=outcome.time_s,
-            )
-        )
+        found.add(index, point, outcome)
+    found.unproven += [_corner(objectives, u) for u in boxes]
+
+
+def _progress(found: Proven, n_open: int, stop: Stop) -> Progress:
+    return Progress(
+        method="milp",
+        done=found.solves,
+        total=found.solves + n_open,
+        candidates=found.solves,
+        front=len(found.index),
+        elapsed_s=stop.elapsed_s,
+        note=f"{n_open} boxes open",
+    )
 
 
 def _corner(objectives: Sequence[str], upper: Floats) -> dict[str, float]:

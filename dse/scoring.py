@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dse.columns import COLUMNS, column, limit_sense
 from dse.errors import InputError
+from dse.model.screening import Explanation
 from dse.resolve import Study
 from dse.units import quantity
 
@@ -82,7 +83,7 @@ def score(study: Study, settings: Mapping[str, Any]) -> pd.DataFrame:
     return explain(study, settings)[0]
 
 
-def explain(study: Study, settings: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[str, object]]:
+def explain(study: Study, settings: Mapping[str, Any]) -> tuple[pd.DataFrame, Explanation]:
     """The row of one design, and what explains it."""
     text = {k: str(v) for k, v in settings.items()}
     columns, detail = study.space.score_design(text, explain=True)

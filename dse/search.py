@@ -11,6 +11,7 @@ regions, the steps finish them.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ Ints = NDArray[np.int64]
 Outer = tuple[int, ...]
 
 GENERATION = 32
+TRIAL_S = 5e-3
+"""Seconds of one trial, block and sampler together, for estimates (benchmarks/RESULTS.md)."""
 TPE_TRIALS = 2000
 """Up to here multivariate TPE; beyond, its overhead grows faster than NSGA-II's."""
 
@@ -61,6 +64,12 @@ class Sampled:
     trials: int = 0
     nearest: int = -1
     nearest_violation: float = field(default=np.inf)
+
+    def take(self, block: Block) -> None:
+        """Counts a block, and keeps its nearest design if it is nearer than any before."""
+        self.candidates += block.candidates
+        if block.nearest >= 0 and block.nearest_violation < self.nearest_violation:
+            self.nearest, self.nearest_violation = block.nearest, block.nearest_violation
 
 
 def run_block(study: Study, outer: Outer) -> Block:
@@ -111,62 +120,65 @@ def run_block(study: Study, outer: Outer) -> Block:
 
 def explore(study: Study, *, workers: int, address: str, report: Report, stop: Stop) -> Sampled:
     """Multi-objective search over purchases; the archive keeps every design worth keeping."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    search, objectives = study.envelope.search, study.envelope.objectives.names
-    sampler: optuna.samplers.BaseSampler
-    if search.trials <= TPE_TRIALS:
-        sampler = optuna.samplers.TPESampler(seed=search.seed, multivariate=True, n_startup_trials=2 * GENERATION)
-    else:
-        sampler = optuna.samplers.NSGAIISampler(seed=search.seed, population_size=GENERATION)
-    trials = optuna.create_study(
-        directions=["maximize" if OBJECTIVE_SENSE[o] == "max" else "minimize" for o in objectives],
-        sampler=sampler,
-        study_name=study.name,
-    )
-    front = RunningFront(len(objectives))
+    search = study.envelope.search
+    trials = _optuna_study(study)
+    front = RunningFront(len(study.envelope.objectives.names))
     found = Sampled(front.index, front.points)
     rng = np.random.default_rng(search.seed)
     blocks: dict[Outer, Block] = {}
     owner: dict[int, Outer] = {}
-    space_size = int(np.prod([len(v) for _, v in study.space.outer_axes], dtype=np.float64).clip(max=2**62))
-    estimated_s = search.trials * 5e-3
-    while found.trials < search.trials and not stop.asked():
+    n_purchases = math.prod(len(values) for _, values in study.space.outer_axes)
+    while found.trials < search.trials and len(blocks) < n_purchases and not stop.asked():
         size = min(GENERATION, search.trials - found.trials)
         for step in _steps(study, front, owner, blocks, rng, size // 2):
             trials.enqueue_trial(step)
         asked = [trials.ask() for _ in range(size)]
         drawn = [study.space.suggest(t) for t in asked]
         fresh = list(dict.fromkeys(o for o in drawn if o not in blocks))
-        landed = dict(map_units(run_block, study, fresh, workers=workers, address=address, estimated_s=estimated_s))
+        work = map_units(run_block, study, fresh, workers=workers, address=address, estimated_s=search.trials * TRIAL_S)
+        landed = dict(work)
         for position, outer in enumerate(fresh):
-            block = landed[position]
-            blocks[outer] = block
-            found.candidates += block.candidates
-            front.merge(block.points, block.index)
-            owner.update(dict.fromkeys(block.index.tolist(), outer))
-            if block.nearest >= 0 and block.nearest_violation < found.nearest_violation:
-                found.nearest, found.nearest_violation = block.nearest, block.nearest_violation
+            blocks[outer] = landed[position]
+            found.take(landed[position])
+            front.merge(landed[position].points, landed[position].index)
+            owner.update(dict.fromkeys(landed[position].index.tolist(), outer))
         for trial, outer in zip(asked, drawn, strict=True):
             _tell(trials, trial, blocks[outer])
         found.trials += size
-        report(
-            Progress(
-                method="optuna",
-                done=found.trials,
-                total=search.trials,
-                candidates=found.candidates,
-                front=len(front),
-                elapsed_s=stop.elapsed_s,
-                note=f"{len(blocks)} of {space_size:.4g} purchases seen",
-            )
-        )
-        if len(blocks) >= space_size:
-            break
+        report(_progress(found, search.trials, len(front), f"{len(blocks)} of {n_purchases:.4g} purchases", stop))
     order = np.argsort(front.index)
     found.index, found.points = front.index[order], front.points[order]
     return found
+
+
+def _optuna_study(study: Study) -> optuna.Study:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    search = study.envelope.search
+    sampler: optuna.samplers.BaseSampler
+    if search.trials <= TPE_TRIALS:
+        sampler = optuna.samplers.TPESampler(seed=search.seed, multivariate=True, n_startup_trials=2 * GENERATION)
+    else:
+        sampler = optuna.samplers.NSGAIISampler(seed=search.seed, population_size=GENERATION)
+    senses = [OBJECTIVE_SENSE[o] for o in study.envelope.objectives.names]
+    return optuna.create_study(
+        directions=["maximize" if sense == "max" else "minimize" for sense in senses],
+        sampler=sampler,
+        study_name=study.name,
+    )
+
+
+def _progress(found: Sampled, n_trials: int, n_front: int, note: str, stop: Stop) -> Progress:
+    return Progress(
+        method="optuna",
+        done=found.trials,
+        total=n_trials,
+        candidates=found.candidates,
+        front=n_front,
+        elapsed_s=stop.elapsed_s,
+        note=note,
+    )
 
 
 def _tell(trials: optuna.Study, trial: optuna.Trial, block: Block) -> None:

@@ -6,7 +6,7 @@ Frozen pydantic values; unknown keys are refused and all faults of a file are re
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
@@ -14,6 +14,7 @@ from dse.columns import NUMERIC_COLUMNS, OBJECTIVE_SENSE, limit_sense, takes_lim
 from dse.errors import unknown_name
 
 Method = Literal["auto", "exhaustive", "milp", "optuna"]
+Item = TypeVar("Item")
 Positive = Annotated[float, Field(ge=1e-12, le=1e15, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 Frac = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
@@ -35,7 +36,7 @@ def _tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-def distinct(values: tuple[object, ...]) -> tuple[object, ...]:
+def distinct(values: tuple[Item, ...]) -> tuple[Item, ...]:
     """An axis: at least one value, none twice."""
     if not values:
         raise ValueError("an axis needs at least one value")

@@ -21,7 +21,7 @@ from dse.errors import InputError, unknown_name
 from dse.model.pd_serving import SATURATED, Evaluation, evaluate
 from dse.model.pd_serving_explain import bottlenecks, explanation, infeasible_reasons
 from dse.model.pool_table import pool_bill, pool_table
-from dse.model.screening import Screen
+from dse.model.screening import Explanation, Screen
 from dse.model.serving_pool import (
     ANY,
     BOTH,
@@ -410,9 +410,7 @@ class ServingSpace:
 
     # -- one design, on or off the axes -----------------------------------------------------------
 
-    def score_design(
-        self, settings: Mapping[str, str], *, explain: bool
-    ) -> tuple[dict[str, Values], dict[str, object]]:
+    def score_design(self, settings: Mapping[str, str], *, explain: bool) -> tuple[dict[str, Values], Explanation]:
         """Scores one design given as key -> text; keys left out take the first value of their axis.
 
         Values outside the axes are allowed; a link between the study's raw bandwidths too.
@@ -425,7 +423,8 @@ class ServingSpace:
         regime = space.regimes.index(design.regime)
         columns = space._columns(regime, system, rows, link)
         found = evaluate(system, rows, link) if explain else None
-        detail = explanation(system, rows, link, found, self.pool_names) if found else {}
+        empty: Explanation = {"pools": {}, "system": {}}
+        detail = explanation(system, rows, link, found, self.pool_names) if found else empty
         return {"design_id": np.array(["set"], dtype=object), **columns}, detail
 
     def settings_of(self, row: Mapping[str, Any]) -> dict[str, str]:

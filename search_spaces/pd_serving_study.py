@@ -185,7 +185,9 @@ class ServingPool(Part):
     @field_validator("count")
     @classmethod
     def _counts(cls, count: CountRange | tuple[int, ...]) -> CountRange | tuple[int, ...]:
-        return count if isinstance(count, CountRange) else tuple(distinct(count))  # type: ignore[arg-type]
+        if not isinstance(count, CountRange):
+            distinct(count)
+        return count
 
     @field_validator("device")
     @classmethod

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.screening import Screen
+from dse.model.screening import Explanation, Screen
 
 if TYPE_CHECKING:
     import optuna
@@ -113,9 +113,7 @@ class Space(Protocol):
         """The numeric columns only."""
         ...
 
-    def score_design(
-        self, settings: Mapping[str, str], *, explain: bool
-    ) -> tuple[dict[str, Values], dict[str, object]]:
+    def score_design(self, settings: Mapping[str, str], *, explain: bool) -> tuple[dict[str, Values], Explanation]:
         """One design given as `--set` keys, on or off the axes, and what explains it."""
         ...
 

@@ -66,6 +66,11 @@ class Fact:
     grade: Grade
 
     @property
+    def label(self) -> str:
+        """Profile, phase and parameter in one word."""
+        return ".".join(filter(None, (self.profile, self.phase, self.parameter)))
+
+    @property
     def key(self) -> tuple[str, str, str, str]:
         """What the row is about."""
         return (self.name, self.profile, self.phase, self.parameter)

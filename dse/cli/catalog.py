@@ -34,27 +34,35 @@ def catalog(
     names = {"devices": known.devices, "models": known.models, "links": known.links}[kind.value]
     if name is not None and name not in names:
         raise UnknownNameError(unknown_name("catalog", kind.value[:-1], name, names))
-    if as_toml and name is None:
+    if as_toml and (name is None or kind is not Kind.devices):
         raise InputError("--toml: name one device, e.g. dse catalog devices wse-3 --toml")
     if name is None:
         if as_json:
             typer.echo(json.dumps(sorted(names), indent=2))
         else:
             _list(kind)
-        return
-    if as_toml:
-        if kind is not Kind.devices:
-            raise InputError(f"--toml: only devices have a file of their own, not {kind.value}")
-        from dse.catalog import device_file_text
+    elif as_toml:
+        _print_file(name, profile)
+    else:
+        _print_facts(kind, name, as_json)
 
-        sources = known.device_sources(name, profile)
-        typer.echo(device_file_text(known.device(name, profile), sources), nl=False)
-        return
+
+def _print_file(name: str, profile: str) -> None:
+    from dse.catalog import device_file_text, load_catalog
+
+    known = load_catalog()
+    typer.echo(device_file_text(known.device(name, profile), known.device_sources(name, profile)), nl=False)
+
+
+def _print_facts(kind: Kind, name: str, as_json: bool) -> None:
+    from dse.catalog import load_catalog
+
+    known = load_catalog()
     facts = known.facts_of(kind.value, name)
     if as_json:
         rows = [
             {
-                "parameter": ".".join(filter(None, (f.profile, f.phase, f.parameter))),
+                "parameter": f.label,
                 "value": f.value,
                 "unit": f.unit,
                 "low": f.low or None,
@@ -68,10 +76,9 @@ def catalog(
         typer.echo(json.dumps(rows, indent=2))
         return
     for f in facts:
-        label = ".".join(filter(None, (f.profile, f.phase, f.parameter)))
         spread = f" ({f.low} to {f.high})" if f.low or f.high else ""
         mark = "  estimate" if f.grade == "D" else ""
-        typer.echo(f"{label:<32} {f.value} {f.unit}{spread}  [{f.grade}, {f.date}]{mark}")
+        typer.echo(f"{f.label:<32} {f.value} {f.unit}{spread}  [{f.grade}, {f.date}]{mark}")
         typer.echo(f"{'':<32}   {known.citations[f.source]}")
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dse.cli.check import AsJson, StudyPath
+
+if TYPE_CHECKING:
+    from dse.model.screening import Explanation
 
 
 def score(
@@ -72,7 +75,7 @@ def _print_row(row: dict[str, Any]) -> None:
         typer.echo(f"{name:<{width}}  {shown} {unit}".rstrip())
 
 
-def _print_detail(detail: dict[str, Any]) -> None:
+def _print_detail(detail: Explanation) -> None:
     for name, pool in detail["pools"].items():
         _print_pool(name, pool)
     _print_system(detail["system"])

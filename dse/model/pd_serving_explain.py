@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.pd_serving import SATURATED, Evaluation
 from dse.model.roofline import TERMS, binding_term
+from dse.model.screening import Explanation
 from dse.model.serving_pool import ANY, BOTH, DECODE, PREFILL, ROLE_NAMES, PhaseTable
 from dse.model.serving_system import System
 from dse.units import quantity
@@ -142,64 +144,67 @@ def pool_fault(system: System, p: int, row: int, name: str, classes: Sequence[st
     return ""
 
 
-def explanation(system: System, rows: Ints, link: Ints, e: Evaluation, names: Sequence[str]) -> dict[str, object]:
+def explanation(system: System, rows: Ints, link: Ints, e: Evaluation, names: Sequence[str]) -> Explanation:
     """One design explained: per pool u_HO, eta, u, g and the binding term; the system's bounds."""
-    use, i = e.use, 0
-    term = binding_term(use.compute_s, use.memory_s, use.communication_s, use.fixed_s)
-    rate = float(e.flow.rate[i])
-    pools: dict[str, object] = {}
-    g_total = 0.0
-    for p, (name, table) in enumerate(zip(names, system.tables, strict=True)):
-        row = int(rows[p, i])
-        if not table.active[row]:
-            continue
-        s = table.settings
-        g_flop_s = rate * float(use.flop[i, p])
-        g_total += g_flop_s
-        role = BOTH if e.flow.combined[i, p] else int(s.role[row])
-        total = max(float(use.total_s[i, p]), 1e-300)
-        pools[name] = {
-            "n": int(s.n[row]),
-            "instances": float(table.instances[row]),
-            "role": ROLE_NAMES[role],
-            "binding": TERMS[term[i, p]],
-            "u_ho": float(use.u_ho[i, p]),
-            "eta": float(use.eta[i, p]),
-            "u": float(use.u[i, p]),
-            "g_flop_s": g_flop_s,
-            "busy_frac": float(use.busy_frac[i, p]),
-            "time_frac": {
-                "compute": float(use.compute_s[i, p]) / total,
-                "memory": float(use.memory_s[i, p]) / total,
-                "communication": float(use.communication_s[i, p]) / total,
-                "fixed": float(use.fixed_s[i, p]) / total,
-            },
-            "memory": _memory(system, p, row, role),
-            "phases": _phases(e, p),
-            "alone_requests_s": float(table.alone_rate[row]),
-            "kv_out_byte_s": float(e.pool_columns["kv_out_byte_s"][i, p]),
-            "cost_usd_per_h": float(table.bill.usd_per_h(rows[p], use.busy_frac[:, p])[i]),
-            "power_w": float(table.bill.provisioned_w[row]),
-            "power_mean_w": float(table.bill.power_mean_w(rows[p], use.busy_frac[:, p])[i]),
-        }
-    crossing = float(
-        (e.flow.z[i] * system.class_kv_byte).sum(axis=2)[~np.eye(len(names), dtype=np.bool_)].max(initial=0.0)
-    )
-    flop = float(use.flop[i].sum())
-    whole = {
-        "sum_g_flop_s": g_total,
-        "link_bound_flop_s": float(system.links.byte_s[link[i]]) * flop / crossing if crossing else None,
+    bought = [p for p, table in enumerate(system.tables) if table.active[rows[p, 0]]]
+    return {
+        "pools": {names[p]: _pool(system, rows, e, p) for p in bought},
+        "system": _system(system, link, e),
+    }
+
+
+def _pool(system: System, rows: Ints, e: Evaluation, p: int) -> dict[str, Any]:
+    """One pool's figures."""
+    use, table, row = e.use, system.tables[p], int(rows[p, 0])
+    parts = {
+        "compute": float(use.compute_s[0, p]),
+        "memory": float(use.memory_s[0, p]),
+        "communication": float(use.communication_s[0, p]),
+        "fixed": float(use.fixed_s[0, p]),
+    }
+    total_s = float(use.total_s[0, p])
+    role = BOTH if e.flow.combined[0, p] else int(table.settings.role[row])
+    busy = use.busy_frac[:1, p]
+    return {
+        "n": int(table.settings.n[row]),
+        "instances": float(table.instances[row]),
+        "role": ROLE_NAMES[role],
+        "binding": TERMS[int(binding_term(*parts.values()))],
+        "u_ho": float(use.u_ho[0, p]),
+        "eta": float(use.eta[0, p]),
+        "u": float(use.u[0, p]),
+        "g_flop_s": float(e.flow.rate[0] * use.flop[0, p]),
+        "busy_frac": float(busy[0]),
+        "time_frac": {name: part / total_s if total_s else 0.0 for name, part in parts.items()},
+        "memory": _memory(system, p, row, role),
+        "phases": _phases(e, p),
+        "alone_requests_s": float(table.alone_rate[row]),
+        "kv_out_byte_s": float(e.pool_columns["kv_out_byte_s"][0, p]),
+        "cost_usd_per_h": float(table.bill.usd_per_h(rows[p, :1], busy)[0]),
+        "power_w": float(table.bill.provisioned_w[row]),
+        "power_mean_w": float(table.bill.power_mean_w(rows[p, :1], busy)[0]),
+    }
+
+
+def _system(system: System, link: Ints, e: Evaluation) -> dict[str, Any]:
+    """The whole: eq. (2), the link and the baselines."""
+    rate, flop, byte_s = float(e.flow.rate[0]), float(e.use.flop[0].sum()), float(system.links.byte_s[link[0]])
+    moved = (e.flow.z[0] * system.class_kv_byte).sum(axis=2)
+    np.fill_diagonal(moved, 0.0)
+    crossing = float(moved.max(initial=0.0))
+    return {
+        "sum_g_flop_s": float((e.flow.rate[0] * e.use.flop[0]).sum()),
+        "link_bound_flop_s": byte_s * flop / crossing if crossing else None,
         "f_flop_s": rate * flop,
         "requests_s": rate,
-        "link_byte_s": float(system.links.byte_s[link[i]]) if e.pairs[i] else None,
+        "link_byte_s": byte_s if e.pairs[0] else None,
         "link_need_byte_s": rate * crossing,
-        "links_bought": float(e.pairs[i]),
-        "link_cost_usd_per_h": float(e.columns["link_cost_usd_per_h"][i]),
-        "link_power_w": float(e.pairs[i] * system.links.power_w[link[i]]),
-        "aggregate_tok_s": float(e.columns["aggregate_tok_s"][i]),
-        "best_single_tok_s": float(e.columns["best_single_tok_s"][i]),
+        "links_bought": float(e.pairs[0]),
+        "link_cost_usd_per_h": float(e.columns["link_cost_usd_per_h"][0]),
+        "link_power_w": float(e.pairs[0] * system.links.power_w[link[0]]),
+        "aggregate_tok_s": float(e.columns["aggregate_tok_s"][0]),
+        "best_single_tok_s": float(e.columns["best_single_tok_s"][0]),
     }
-    return {"pools": pools, "system": whole}
 
 
 def _memory(system: System, p: int, row: int, role: int) -> dict[str, float]:
@@ -217,9 +222,9 @@ def _memory(system: System, p: int, row: int, role: int) -> dict[str, float]:
     }
 
 
-def _phases(e: Evaluation, p: int) -> dict[str, object]:
+def _phases(e: Evaluation, p: int) -> dict[str, Any]:
     """Per phase, what runs here: share of requests, batch and pass time per class."""
-    result: dict[str, object] = {}
+    result: dict[str, Any] = {}
     for phase, flow, parts in (
         ("prefill", e.flow.prefilled[0, p], e.prefill),
         ("decode", e.flow.decoded[0, p], e.decode),

@@ -82,26 +82,50 @@ def stealing_flows_lp(
     empty = np.zeros((n_pools, n_pools, n_classes))
     if len(set(c.tolist())) < n_classes:
         return 0.0, empty
-    scale_s = float((share[c] * flow_s[p, q, c]).sum() / instances.sum())
-    n_flows = len(p)
+    unit_s = float((share[c] * flow_s[p, q, c]).sum() / instances.sum())
+    rows = _capacity_rows(p, q, c, instances * unit_s, prefill_s, decode_s, kv_byte, link_byte_s * unit_s)
+    served = np.zeros((n_classes, len(p) + 1))
+    served[c, np.arange(len(p))] = 1.0
+    vertex = _least_time(rows, served, share)
+    best, best_rate = empty, 0.0
+    for x in (vertex, _polished(vertex, rows, served, share)):
+        flows = np.zeros_like(empty)
+        flows[p, q, c] = np.maximum(x[:-1], 0.0)
+        flows *= share / flows.sum(axis=(0, 1))
+        rate = exact_rate(instances, prefill_s, decode_s, kv_byte, link_byte_s, flows)
+        if rate > best_rate:
+            best, best_rate = flows, rate
+    return best_rate, best
+
+
+def _capacity_rows(
+    p: Ints,
+    q: Ints,
+    c: Ints,
+    instance_s: Floats,
+    prefill_s: Floats,
+    decode_s: Floats,
+    kv_byte: Floats,
+    link_byte: float,
+) -> Floats:
+    """Rows of use - capacity T <= 0, one a pool and one an ordered pair of pools, each scaled to 1."""
+    n_pools, n_flows = len(instance_s), len(p)
     busy = np.zeros((n_pools, n_flows + 1))
     np.add.at(busy, (p, np.arange(n_flows)), prefill_s[p, c])
     np.add.at(busy, (q, np.arange(n_flows)), decode_s[q, c])
-    busy[:, -1] = -instances * scale_s
+    busy[:, -1] = -instance_s
     pairs = [(i, j) for i in range(n_pools) for j in range(n_pools) if i != j]
     crossing = np.zeros((len(pairs), n_flows + 1))
     for row, (i, j) in enumerate(pairs):
         crossing[row, :-1] = np.where((p == i) & (q == j), kv_byte[c], 0.0)
-        crossing[row, -1] = -link_byte_s * scale_s
-    rows = np.vstack(
-        [
-            busy / np.maximum(np.abs(busy).max(axis=1, keepdims=True), 1e-300),
-            crossing / np.maximum(np.abs(crossing).max(axis=1, keepdims=True), 1e-300),
-        ]
-    )
-    served = np.zeros((n_classes, n_flows + 1))
-    served[c, np.arange(n_flows)] = 1.0
-    objective = np.zeros(n_flows + 1)
+        crossing[row, -1] = -link_byte
+    rows = np.vstack([busy, crossing])
+    return np.asarray(rows / np.maximum(np.abs(rows).max(axis=1, keepdims=True), 1e-300))
+
+
+def _least_time(rows: Floats, served: Floats, share: Floats) -> Floats:
+    """The vertex that minimises T, the last variable."""
+    objective = np.zeros(rows.shape[1])
     objective[-1] = 1.0
     result = linprog(
         objective,
@@ -114,16 +138,7 @@ def stealing_flows_lp(
     )
     if result.status != 0:
         raise ArithmeticError(f"the routing LP ended with: {result.message}")
-    vertex = np.asarray(result.x, dtype=np.float64)
-    best, best_rate = empty, 0.0
-    for x in (vertex, _polished(vertex, rows, served, share)):
-        flows = np.zeros_like(empty)
-        flows[p, q, c] = np.maximum(x[:-1], 0.0)
-        flows *= share / flows.sum(axis=(0, 1))
-        rate = exact_rate(instances, prefill_s, decode_s, kv_byte, link_byte_s, flows)
-        if rate > best_rate:
-            best, best_rate = flows, rate
-    return best_rate, best
+    return np.asarray(result.x, dtype=np.float64)
 
 
 def _polished(vertex: Floats, rows: Floats, served: Floats, share: Floats) -> Floats:

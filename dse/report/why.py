@@ -70,8 +70,7 @@ def why(result: Result) -> Why | None:
         more = one_more(result.study, row)
     except InputError:
         return None
-    pools: Mapping[str, Any] = detail["pools"]  # type: ignore[assignment]
-    system: Mapping[str, Any] = detail["system"]  # type: ignore[assignment]
+    pools, system = detail["pools"], detail["system"]
     return Why(
         pools=[pool_column(name, p) for name, p in pools.items()],
         system=system_lines(system),
