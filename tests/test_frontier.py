@@ -14,7 +14,7 @@ from dse.errors import SelfCheckError
 from dse.explore import run
 from dse.frontier import check_agreement, explore, shrink
 from dse.pareto import nondominated
-from dse.progress import Stop, silent
+from dse.progress import Stop
 from dse.resolve import Study
 
 
@@ -79,7 +79,3 @@ def test_a_plan_that_scores_differently_stops_the_run() -> None:
     check_agreement(np.array([-0.5, 0.1]), np.array([-0.5, 0.1 + 1e-9]), names, index=3)
     with pytest.raises(SelfCheckError, match="scoring gives"):
         check_agreement(np.array([-0.5, 0.1]), np.array([-0.5, 0.11]), names, index=3)
-
-
-def test_silent_reports_nothing() -> None:
-    silent(None)  # type: ignore[arg-type]

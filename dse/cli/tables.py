@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -84,7 +85,9 @@ def design_text(row: pd.Series, pools: Sequence[str]) -> str:
                 role = f"{prefill:.0%} of prefill, {decode:.0%} of decode"
             parts.append(f"{n} x {pool} ({role}{each})")
     link = f", link {row['link']}" if row["link"] != "none" else ""
-    return " + ".join(parts) + link
+    dtypes = {key: str(row[f"{key}_dtype"]) for key in ("weight", "kv", "compute") if f"{key}_dtype" in row}
+    unusual = ", ".join(f"{key} {dtype}" for key, dtype in dtypes.items() if dtype != "bf16")
+    return " + ".join(parts) + link + (f", {unusual}" if unusual else "")
 
 
 def baselines_text(row: pd.Series) -> str:
@@ -96,46 +99,46 @@ def baselines_text(row: pd.Series) -> str:
     )
 
 
+SHOWN: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("link", "link", lambda v: str(v) if v != "none" else "-"),
+    ("throughput_tok_s", "tok/s", figure),
+    ("requests_s", "req/s", figure),
+    ("cost_usd_per_h", "USD/h", figure),
+    ("power_w", "kW", lambda v: figure(v / 1e3)),
+    ("usd_per_mtok", "USD/Mtok", figure),
+    ("gpu_wse_ratio", "GPU:WSE", ratio),
+    ("complementarity", "vs alone", figure),
+    ("gain_equal_cost", "=cost", figure),
+    ("gain_equal_power", "=power", figure),
+)
+"""Columns of the printed frontier: name, head, how a value is shown. Those a paradigm lacks are left out."""
+VARIES = ("weight_dtype", "kv_dtype", "compute_dtype", "routing")
+"""Columns shown only where they differ along the frontier."""
+
+
 def frontier_table(frame: pd.DataFrame, pools: Sequence[str], objectives: Sequence[str], recommended: str) -> Table:
     """The frontier as a table, the recommended design marked."""
     rows = thinned(distinct_rows(frame, objectives), recommended)
+    shown = [c for c in SHOWN if c[0] in frame]
+    shown += [(name, name, str) for name in VARIES if name in frame and frame[name].nunique() > 1]
     table = Table(box=None, pad_edge=False, header_style="bold", row_styles=["", "dim"])
     table.add_column("", width=1)
     for pool in pools:
         table.add_column(escape(pool), justify="right")
-        table.add_column("role")
-    for name in (
-        "link",
-        "tok/s",
-        "req/s",
-        "USD/h",
-        "kW",
-        "USD/Mtok",
-        "GPU:WSE",
-        "hybrid/aggr",
-        "=cost",
-        "=power",
-    ):
-        table.add_column(name, justify="right")
+        if f"role_{pool}" in frame:
+            table.add_column("role")
+    for _, head, _ in shown:
+        table.add_column(head, justify="right")
     for _, row in rows.iterrows():
-        cells = ["*" if row["design_id"] == recommended else ""]
+        picked = row["design_id"] == recommended
+        cells = ["*" if picked else ""]
         for pool in pools:
-            n = int(row[f"n_{pool}"])
-            g = int(row[f"instance_size_{pool}"])
-            cells += [f"{n}" + (f"/{g}" if n and g > 1 else ""), str(row[f"role_{pool}"]) if n else "-"]
-        cells += [
-            str(row["link"]) if row["link"] != "none" else "-",
-            figure(row["throughput_tok_s"]),
-            figure(row["requests_s"]),
-            figure(row["cost_usd_per_h"]),
-            figure(row["power_w"] / 1e3),
-            figure(row["usd_per_mtok"]),
-            ratio(row["gpu_wse_ratio"]),
-            figure(row["complementarity"]),
-            figure(row["gain_equal_cost"]),
-            figure(row["gain_equal_power"]),
-        ]
-        table.add_row(*map(escape, cells), style="bold" if row["design_id"] == recommended else None)
+            n, g = int(row[f"n_{pool}"]), int(row.get(f"instance_size_{pool}", 1))
+            cells.append(f"{n}/{g}" if n and g > 1 else f"{n}")
+            if f"role_{pool}" in frame:
+                cells.append(str(row[f"role_{pool}"]) if n else "-")
+        cells += [show(row[name]) for name, _, show in shown]
+        table.add_row(*map(escape, cells), style="bold" if picked else None)
     return table
 
 

@@ -88,7 +88,16 @@ def bill_of_materials(study: Study, row: Row) -> str:
     verb = "Rent" if study.envelope.site.cost_basis == "rental" else "Buy"
     link = str(row.get("link", "none"))
     joined = f", joined by {_link_words(link)}" if link != "none" else ""
-    return f"{verb} {' and '.join(parts) or 'nothing'}{joined}."
+    return f"{verb} {' and '.join(parts) or 'nothing'}{joined}{_dtype_words(row)}."
+
+
+def _dtype_words(row: Row) -> str:
+    """Data types, where they are not all the usual one."""
+    names = {"weight_dtype": "weights", "kv_dtype": "KV cache", "compute_dtype": "arithmetic"}
+    dtypes = {word: str(row[key]) for key, word in names.items() if key in row.index}
+    if set(dtypes.values()) <= {"bf16"}:
+        return ""
+    return ", with " + ", ".join(f"{word} in {dtype}" for word, dtype in dtypes.items())
 
 
 def _link_words(link: str) -> str:

@@ -13,8 +13,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import tomli_w
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from conftest import small_study
 
 from dse.resolve import Study
