@@ -81,8 +81,8 @@ def design_text(row: pd.Series, pools: Sequence[str]) -> str:
             each = f" in instances of {g}" if g > 1 else ""
             role = str(row[f"role_{pool}"])
             if role == "any":
-                prefill, decode = row[f"prefill_frac_{pool}"], row[f"decode_frac_{pool}"]
-                role = f"{prefill:.0%} of prefill, {decode:.0%} of decode"
+                shares = {phase: float(row[f"{phase}_frac_{pool}"]) for phase in ("prefill", "decode")}
+                role = ", ".join(f"{share:.0%} of {phase}" for phase, share in shares.items() if share >= 0.005)
             parts.append(f"{n} x {pool} ({role}{each})")
     link = f", link {row['link']}" if row["link"] != "none" else ""
     dtypes = {key: str(row[f"{key}_dtype"]) for key in ("weight", "kv", "compute") if f"{key}_dtype" in row}

@@ -17,6 +17,9 @@ EXPLOITED: Final = 1.02
 OBSTRUCTED: Final = 0.95
 """Complementarity above, below which mixing is called exploited, obstructed; absorbed between."""
 
+NOTICED: Final = 0.005
+"""A share of requests below this rounds to none."""
+
 ROLE_WORDS: Final = {
     "prefill": "for prefill",
     "decode": "for decode",
@@ -68,8 +71,9 @@ def role_words(row: Row, pool: str) -> str:
     role = str(row.get(f"role_{pool}", ""))
     if role != "any":
         return ROLE_WORDS.get(role, "")
-    prefill, decode = value_of(row, f"prefill_frac_{pool}"), value_of(row, f"decode_frac_{pool}")
-    return f"for {prefill:.0%} of prefill and {decode:.0%} of decode"
+    shares = {phase: value_of(row, f"{phase}_frac_{pool}") for phase in ("prefill", "decode")}
+    words = [f"{share:.0%} of {phase}" for phase, share in shares.items() if share >= NOTICED]
+    return f"for {' and '.join(words)}" if words else "standing idle"
 
 
 def bill_of_materials(study: Study, row: Row) -> str:

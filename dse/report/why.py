@@ -112,7 +112,7 @@ def pool_column(name: str, p: Mapping[str, Any]) -> PoolColumn:
     return PoolColumn(
         name=name,
         lines={
-            "Role": str(p["role"]),
+            "Role": "work stealing" if p["role"] == "any" else str(p["role"]),
             "Devices": f"{p['n']:,}",
             "Instances": instances,
             "Busy share": percent(p["busy_frac"]),
