@@ -138,7 +138,7 @@ def speed_table() -> Iterator[str]:
     for name, s in cases.items():
         screened, full = screened_per_s(s), scored_in_full_per_s(s)
         whole = explored_per_s(s)[0]
-        yield f"| {name} | {screened / 1e6:.1f} M | {screened / bare:.2f} | {full / 1e3:.0f} k | {whole / 1e6:.2f} M |"
+        yield f"| {name} | {screened / 1e6:.3g} M | {screened / bare:.2f} | {full / 1e3:.0f} k | {whole / 1e6:.2g} M |"
     yield f"| bare numpy pass, {COLUMNS_READ} columns | {bare / 1e6:.1f} M | 1 | - | - |"
 
 
