@@ -141,7 +141,8 @@ def _as_json(result: Result, folder: Path) -> dict[str, Any]:
 
 
 def _print(result: Result, folder: Path, page: Path) -> None:
-    from dse.cli.tables import baselines_text, console, design_text, distinct_rows, figure, frontier_table
+    from dse.cli.tables import baselines_text, console, design_text, figure, frontier_table
+    from dse.report.frontier_rows import distinct_rows
 
     info, pools = result.info, result.study.space.pool_names
     out = console()
@@ -151,14 +152,14 @@ def _print(result: Result, folder: Path, page: Path) -> None:
     if not len(result.frontier):
         _print_infeasible(result)
     else:
-        objectives = result.study.envelope.objectives.names
-        points = distinct_rows(result.frontier, objectives)
         recommended = result.recommended
         assert recommended is not None
-        out.print(frontier_table(result.frontier, pools, objectives, str(recommended["design_id"])))
+        position = int(info["recommended"]["position"])
+        points = distinct_rows(result.frontier, result.study.envelope.objectives.names, position)
+        out.print(frontier_table(points, pools))
         out.print(
-            f"{len(points)} frontier points ({len(result.frontier)} designs) from {info['candidates']:,} candidates, "
-            f"{info['wall_s']:.2f} s, {info['method']}: {info['method_reason']}"
+            f"{len(points.ties)} frontier points ({len(result.frontier)} designs) from {info['candidates']:,} "
+            f"candidates, {info['wall_s']:.2f} s, {info['method']}: {info['method_reason']}"
         )
         out.print(f"Pick (*): {design_text(recommended, pools)}", markup=False)
         out.print(f"  {info['recommended']['rule']}", markup=False)

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.columns import column
+from dse.report.frontier_rows import Distinct, spread
 
 MOST_ROWS = 24
 
@@ -51,24 +52,6 @@ def ratio(value: float) -> str:
     if np.isnan(value):
         return "-"
     return "no WSE" if np.isinf(value) else f"{value:.3g}:1"
-
-
-def distinct_rows(frame: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFrame:
-    """One row per distinct objective values, the narrowest link standing for its ties, with their number."""
-    keys = frame[list(objectives)].round(9)
-    order = frame.sort_values("link_gb_s", kind="stable").index
-    first = frame.loc[order].groupby([keys[o].loc[order] for o in objectives], sort=False).head(1).sort_index()
-    counts = keys.groupby(list(objectives))[objectives[0]].transform("size")
-    return first.copy().assign(ties=counts.loc[first.index])
-
-
-def thinned(frame: pd.DataFrame, keep: str) -> pd.DataFrame:
-    """At most MOST_ROWS rows, evenly spread, the row of design `keep` among them."""
-    if len(frame) <= MOST_ROWS:
-        return frame
-    picked = set(np.linspace(0, len(frame) - 1, MOST_ROWS - 1).astype(int).tolist())
-    picked |= set(np.flatnonzero((frame["design_id"] == keep).to_numpy()).tolist())
-    return frame.iloc[sorted(picked)]
 
 
 def design_text(row: pd.Series, pools: Sequence[str]) -> str:
@@ -116,9 +99,10 @@ VARIES = ("weight_dtype", "kv_dtype", "compute_dtype", "routing")
 """Columns shown only where they differ along the frontier."""
 
 
-def frontier_table(frame: pd.DataFrame, pools: Sequence[str], objectives: Sequence[str], recommended: str) -> Table:
-    """The frontier as a table, the recommended design marked."""
-    rows = thinned(distinct_rows(frame, objectives), recommended)
+def frontier_table(distinct: Distinct, pools: Sequence[str]) -> Table:
+    """The frontier as a table of at most MOST_ROWS rows, the recommended design marked."""
+    frame = distinct.frame
+    positions = spread(len(frame), MOST_ROWS, distinct.pick)
     shown = [c for c in SHOWN if c[0] in frame]
     shown += [(name, name, str) for name in VARIES if name in frame and frame[name].nunique() > 1]
     table = Table(box=None, pad_edge=False, header_style="bold", row_styles=["", "dim"])
@@ -129,8 +113,8 @@ def frontier_table(frame: pd.DataFrame, pools: Sequence[str], objectives: Sequen
             table.add_column("role")
     for _, head, _ in shown:
         table.add_column(head, justify="right")
-    for _, row in rows.iterrows():
-        picked = row["design_id"] == recommended
+    for position in positions:
+        row, picked = frame.iloc[position], position == distinct.pick
         cells = ["*" if picked else ""]
         for pool in pools:
             n, g = int(row[f"n_{pool}"]), int(row.get(f"instance_size_{pool}", 1))
