@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SOURCES := dse formulations search_spaces experiments tests benchmarks
 STAMP := $(VENV)/.installed
 
 .PHONY: demo test lint types layers bench clean
@@ -19,8 +20,8 @@ test: $(STAMP)
 	$(BIN)/python -m pytest
 
 lint: $(STAMP)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
 
 types: $(STAMP)
 	$(BIN)/mypy

@@ -54,6 +54,13 @@ COLUMNS: tuple[Column, ...] = (
     Column("link_use_frac", "1", None, "share of the busiest direction of a link in use at capacity"),
     Column("kv_transfer_byte_s", "byte/s", None, "KV cache that crosses between pools at capacity"),
     Column("kv_out_byte_s_<pool>", "byte/s", None, "KV cache that the pool's prefill produces at capacity"),
+    Column(
+        "io_use_<pool>",
+        "1",
+        "min",
+        "KV cache through the pool's devices at capacity over their own scale-out bandwidth; above 1 the devices'"
+        " ports would be the bound, which the link's bandwidth does not say: limit it to 1 to hold to them",
+    ),
     Column("mem_margin_byte", "byte", None, "memory left on the tightest device; negative: missing"),
     Column("u_<pool>", "1", None, "utilisation u of the pool's binding resource, eq. (4): u_HO / (1 + eta)"),
     Column("eta_<pool>", "1", None, "degradation eta, eq. (4): idle share over busy share; infinite if idle"),

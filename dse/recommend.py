@@ -41,7 +41,7 @@ def recommend(study: Study, frontier: pd.DataFrame) -> tuple[int, str]:
     else:
         spent = _mean_scaled([frontier[o] for o in objectives.minimise], len(frontier))
         gained = _mean_scaled([frontier[o] for o in objectives.maximise], len(frontier))
-        keys = [-np.round(gained - spent, 12), *fastest_first, *ties]
+        keys = [-np.round(gained - spent, 12), *best_first, *ties]
         rule = f"knee: scaled {' and '.join(objectives.maximise)} less mean scaled {' and '.join(objectives.minimise)}"
     return int(np.lexsort(tuple(reversed(keys)))[0]), rule
 

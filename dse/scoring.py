@@ -18,6 +18,8 @@ from dse.units import quantity
 Values = NDArray[np.generic]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+SMALL = 1e-9
+"""A bound closer to zero than this counts as this far from it, where a share of it is taken."""
 _UNIT_OF_LIMIT = {"power_w": "W", "power_mean_w": "W", "mem_margin_byte": "B"}
 
 
@@ -64,8 +66,10 @@ def violation(columns: Mapping[str, Floats], bounds: Mapping[str, tuple[float, f
     for name, (low, high) in bounds.items():
         if name in columns:
             v = columns[name]
-            total = total + np.maximum(v - high, 0.0) / max(abs(high), 1e-300)
-            total = total + np.maximum(low - v, 0.0) / max(abs(low), 1e-300)
+            with np.errstate(invalid="ignore", over="ignore"):
+                over = np.where(v > high, (v - high) / max(abs(high), SMALL), 0.0)
+                short = np.where(v < low, (low - v) / max(abs(low), SMALL), 0.0)
+            total = total + over + short
     return total
 
 
@@ -134,11 +138,11 @@ def limit_text(study: Study, name: str, value: float, low: float, high: float) -
     """One broken limit in words, with the amount."""
     if study.space.demand == (name, low) and value < low:
         known = column(name)
-        return f"demand: serves {value:.6g} of {low:g} {known.unit if known else ''} ({low - value:.4g} short)"
+        return f"demand: serves {value:.6g} of {low:g} {known.unit if known else ''} ({low - value:,.4g} short)"
     unit = _UNIT_OF_LIMIT.get(name, "")
 
     def shown(x: float) -> str:
-        return quantity(x, unit) if unit else f"{x:.6g}"
+        return quantity(x, unit) if unit else f"{x:,.6g}"
 
     if np.isnan(value):
         return f"limit: {name} is not defined for this design"

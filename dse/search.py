@@ -49,7 +49,7 @@ class Block:
     values: tuple[float, ...]
     """Objectives in their own sense, of the best feasible design, else of the one nearest to feasible."""
     constraints: dict[str, float]
-    """Share by which each bound is broken; at most 0 where it is met."""
+    """Share by which each bound is broken; -1 where it is met."""
     nearest: int
     nearest_violation: float
 
@@ -102,8 +102,8 @@ def run_block(study: Study, outer: Outer) -> Block:
     constraints = {"legal": -1.0 if served[chosen] else 1.0}
     for name, (low, high) in bounds.items():
         value = float(columns[name][chosen])
-        over = max((value - high) / max(abs(high), 1e-300), (low - value) / max(abs(low), 1e-300))
-        constraints[name] = float(np.nan_to_num(over, nan=1e9, posinf=1e9, neginf=-1e9))
+        broken_by = float(violation({name: np.array(value)}, {name: (low, high)}))
+        constraints[name] = float(np.nan_to_num(broken_by, nan=1e9, posinf=1e9)) if broken_by else -1.0
     values = tuple(
         float(np.nan_to_num(columns[o][chosen], nan=w, posinf=1e300)) for o, w in zip(objectives, worst, strict=True)
     )

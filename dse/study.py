@@ -14,8 +14,12 @@ from dse.columns import NUMERIC_COLUMNS, OBJECTIVE_SENSE, limit_sense, takes_lim
 from dse.errors import unknown_name
 
 Method = Literal["auto", "exhaustive", "milp", "optuna"]
+LARGEST_LIMIT = 1e30
+"""No result column is larger."""
 Item = TypeVar("Item")
 Positive = Annotated[float, Field(ge=1e-12, le=1e15, allow_inf_nan=False)]
+Bandwidth = Annotated[float, Field(ge=1e-6, le=1e9, allow_inf_nan=False)]
+"""GB/s"""
 NonNegative = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 Frac = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
@@ -53,7 +57,7 @@ class Link(Part):
     """What connects two pools: a raw bandwidth, or tiers of the catalogue."""
 
     bandwidth_gb_s: Annotated[
-        tuple[Positive, ...] | None, BeforeValidator(lambda v: None if v is None else _tuple(v))
+        tuple[Bandwidth, ...] | None, BeforeValidator(lambda v: None if v is None else _tuple(v))
     ] = None
     """S of each ordered pair of pools [GB/s]; costs 0 and is flagged."""
     tier: Annotated[tuple[str, ...] | None, BeforeValidator(lambda v: None if v is None else _tuple(v))] = None
@@ -143,7 +147,7 @@ class Limits(Part):
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST_LIMIT
 
 
 def _limit_faults(name: str, bound: object) -> list[str]:
@@ -167,7 +171,7 @@ class Search(Part):
     method: Method = "auto"
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     time_limit_s: Positive = 600.0
-    trials: Annotated[int, Field(ge=1)] = 1000
+    trials: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     """Optuna only: trials, each of which scores a whole block of designs."""
 
 

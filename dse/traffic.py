@@ -40,7 +40,7 @@ def _read_trace(path: Path, _modified_ns: int, _size: int) -> NDArray[np.float64
             if header != HEADER:
                 raise InputError(f"{path}: header is {','.join(header)!r}, must be {','.join(HEADER)!r}")
             for line, row in enumerate(reader, start=2):
-                if not row:
+                if not any(cell.strip() for cell in row):
                     continue
                 fault, values = _request(row)
                 if fault:

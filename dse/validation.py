@@ -77,3 +77,7 @@ def read_toml(path: Path) -> dict[str, object]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: not valid TOML: {error}") from None
+    except RecursionError:
+        raise InputError(f"{path}: not valid TOML: nested too deeply") from None
+    except ValueError:
+        raise InputError(f"{path}: not valid TOML: a number has too many digits") from None

@@ -48,11 +48,14 @@ def one_more(study: Study, row: pd.Series) -> pd.DataFrame:
 def raised_limits(study: Study, frontier: pd.DataFrame) -> list[dict[str, float | str]]:
     """For each upper limit on a minimised objective: the least raise that lets a faster design in.
 
-    Explores the study again with that one limit doubled; empty for spaces too large for that, or
-    where enumeration does not apply. Keys: limit, now, needed, gain (in the first objective) and objective.
+    Explores the study again with that one limit doubled. Empty for spaces too large for that, where enumeration
+    does not apply, or where a demand asks for the cheapest design and not the fastest. Keys: limit, now, needed,
+    gain (in the first objective) and objective.
     """
     objectives = study.envelope.objectives
-    if study.space.n_designs > EXPLORED_AGAIN or exhaustive.refusal(study) or not objectives.maximise:
+    if study.space.demand or study.space.n_designs > EXPLORED_AGAIN:
+        return []
+    if exhaustive.refusal(study) or not objectives.maximise:
         return []
     first = objectives.maximise[0]
     best = float(frontier[first].max()) if len(frontier) else 0.0

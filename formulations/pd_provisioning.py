@@ -156,7 +156,8 @@ def _bound(m: pyo.ConcreteModel, data: ProvisioningData, scale: Mapping[str, flo
 
     @m.Constraint([i for i in quantities if data.bounds[i][0] > 0])
     def respect_minima(m: pyo.ConcreteModel, i: str) -> Any:
-        return quantities[i] >= data.bounds[i][0] / scale[i]
+        # no scaled quantity exceeds 1; a bound far above says no more than 2 does, and keeps the row well scaled
+        return quantities[i] >= min(data.bounds[i][0] / scale[i], 2.0)
 
     @m.Constraint()
     def serve_something(m: pyo.ConcreteModel) -> Any:
@@ -283,7 +284,7 @@ def _stealing(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> Any
     m.alone = pyo.Var(domain=pyo.Binary, doc="alone")
     if not data.alone_allowed:
         m.alone.fix(0)
-    configs = [(p, j) for p, t in enumerate(data.pools) for j in range(len(t.config_prefill_s))]
+    configs = sorted({i[:2] for i in (*can_prefill, *can_decode)})
     bought = sum(_picked(m, p, t.active) for p, t in enumerate(data.pools))
 
     @m.Constraint(classes)

@@ -205,7 +205,7 @@ def _provisioning_data(
         pools=pools,
         stealing=system.stealing,
         alone_allowed=space.first_routing(regime),
-        link_byte_s=np.where(np.isfinite(system.links.byte_s), system.links.byte_s, 1e18),
+        link_byte_s=np.minimum(system.links.byte_s, _most_byte_s(pools, system)),
         link_usd_per_h=system.links.usd_per_h,
         link_power_w=system.links.power_w,
         request_kv_byte=system.request_kv_byte,
@@ -215,6 +215,12 @@ def _provisioning_data(
         objectives=[axis[o] for o in objectives],
         column_units=np.array([per_request.get(o, 1.0) for o in objectives]),
     )
+
+
+def _most_byte_s(pools: Sequence[PoolOptions], system: System) -> float:
+    """KV traffic that no plan exceeds; a wider link is never full, so it counts as this wide (twice, to be clear)."""
+    rate = sum(_best_rate(p) for p in pools) or 1.0
+    return 2.0 * rate * float(system.class_kv_byte.max())
 
 
 def _pool_options(t: PoolTable, listed: NDArray[np.bool_], system: System, counts: tuple[float, float]) -> PoolOptions:

@@ -173,10 +173,8 @@ class ServingSpace:
             Regime(p, r)
             for p in problem.precisions
             for r in problem.routings
-            if all(o.device.peak(p.compute) for o in problem.pools)
+            if any(o.device.peak(p.compute) for o in problem.pools)
         )
-        if not self.regimes:
-            raise InputError("workload.compute_dtype: no value is computed by every pool's device; list one that is")
         self.options = {
             r: tuple(pool_options(o, stealing=r == "work_stealing") for o in problem.pools) for r in problem.routings
         }
@@ -561,8 +559,8 @@ class DesignKeys:
         rows = [self._pool(o) for o in problem.pools]
         self.pools = [_one(row) for row in rows]
         links, names, self.link = self._link(problem)
-        for offer in problem.pools:
-            if not offer.device.peak(precision.compute):
+        for offer, row in zip(problem.pools, rows, strict=True):
+            if row[0] and not offer.device.peak(precision.compute):
                 has = ", ".join(offer.device.peak_flop_s)
                 self.faults.append(f"--set compute_dtype={precision.compute}: {offer.device.name} computes in {has}")
         if not any(row[0] for row in rows) and not self.faults:
@@ -612,12 +610,9 @@ class DesignKeys:
         text = self._given.get("link_gb_s")
         if text is None:
             return problem.links, names, 0
-        try:
-            gb_s = float(text)
-        except ValueError:
-            gb_s = float("nan")
-        if not (0 < gb_s < np.inf):
-            self.faults.append(f"--set link_gb_s: got {text!r}, must be a positive number of GB/s")
+        gb_s = float(text) if re.fullmatch(r"[0-9.]{1,20}(e[+-]?[0-9]{1,3})?", text) and text.count(".") < 2 else -1.0
+        if not 1e-6 <= gb_s <= 1e9:
+            self.faults.append(f"--set link_gb_s: got {text[:40]!r}, must be a number of GB/s, 1e-6 to 1e9")
             return problem.links, names, 0
         on_offer = np.flatnonzero(np.isclose(problem.links.byte_s, gb_s * 1e9, rtol=1e-12, atol=0.0))
         if len(on_offer):
@@ -629,7 +624,7 @@ class DesignKeys:
             usd_per_h=np.zeros(1),
             power_w=np.zeros(1),
         )
-        return raw, (f"{gb_s:g} GB/s",), 0
+        return raw, (f"{gb_s:.12g} GB/s",), 0
 
 
 def _one(row: tuple[int, int, int, int, int]) -> Settings:

@@ -178,8 +178,11 @@ class ServingPool(Part):
     @field_validator("name")
     @classmethod
     def _plain(cls, name: str) -> str:
-        if name and not re.match(NAME_PATTERN, name):
-            raise ValueError(f"got {name!r}; a pool's name has at most 60 letters, digits, '.', '_', '+' and '-'")
+        if name and not re.fullmatch(NAME_PATTERN, name):
+            raise ValueError(
+                f"got {name!r}; a pool's name has at most 60 letters, digits, '.', '_', '+' and '-', "
+                "and starts with a letter or digit"
+            )
         return name
 
     @field_validator("count")
@@ -249,14 +252,21 @@ class ServingStudy(Envelope):
     link: Link | None = None
     demand: Demand | None = None
 
+    @field_validator("link")
+    @classmethod
+    def _known_tiers(cls, link: Link | None) -> Link | None:
+        known = load_catalog().links
+        tiers = (link.tier if link else None) or ()
+        faults = [unknown_name("tier", "link", tier, known) for tier in tiers if tier not in known]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return link
+
     @model_validator(mode="after")
     def _whole(self, info: ValidationInfo) -> ServingStudy:
         faults = list(self._pool_faults(_folder(info)))
         if len(self.pool) > 1 and self.link is None:
             faults.append("[link] is missing; with two or more pools say what connects them")
-        if self.link is not None:
-            known = load_catalog().links
-            faults += [unknown_name("link.tier", "link", t, known) for t in self.link.tier or () if t not in known]
         bounds = self.limits.bounds()
         names = {pool_name(p, _folder(info)) for p in self.pool}
         for name in bounds:
@@ -439,7 +449,7 @@ def _links(link: Link | None, site: Site) -> tuple[LinkTable, tuple[str, ...]]:
     if link.bandwidth_gb_s is not None:
         byte_s = np.array(sorted(link.bandwidth_gb_s), dtype=np.float64) * 1e9
         nothing = np.zeros(len(byte_s))
-        names = tuple(f"{b / 1e9:g} GB/s" for b in byte_s)
+        names = tuple(f"{b / 1e9:.12g} GB/s" for b in byte_s)
         return (
             LinkTable(byte_s=byte_s, latency_s=nothing + link.latency_s, usd_per_h=nothing, power_w=nothing),
             names,

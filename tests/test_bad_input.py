@@ -237,7 +237,7 @@ def test_limits_that_no_design_meets(
         (["--set", "n_gpu=4", "--set", "role_gpu=both", "--set", "n_gpu=5"], "given twice"),
         (["--set", "n_gpu=5", "--set", "instance_size_gpu=2"], "multiple of instance_size_gpu"),
         (["--set", "n_gpu=0", "--set", "n_wse=0"], "every pool has 0 devices"),
-        (["--set", "n_gpu=4", "--set", "link_gb_s=nan"], "positive number"),
+        (["--set", "n_gpu=4", "--set", "link_gb_s=nan"], "a number of GB/s"),
         (["--set", "n_gpu=4", "--set", "role_gpu=cook"], "must be one of prefill"),
     ],
 )

@@ -136,3 +136,44 @@ def test_runs_repeat_themselves() -> None:
     first, second = (run(Study.from_dict(small_study())) for _ in range(2))
     assert first.frontier.equals(second.frontier)
     assert first.candidates.equals(second.candidates)
+
+
+def test_a_data_type_that_one_pool_lacks_is_still_open_to_the_others() -> None:
+    work = {
+        "model": "llama-2-7b",
+        "requests": CHAT,
+        "compute_dtype": ["bf16", "fp8"],
+        "weight_dtype": ["bf16", "fp8"],
+    }
+    pools = [
+        {"device": "h100-80gb-sxm", "name": "gpu", "count": [0, 2, 4]},
+        {"device": "wse-3", "name": "wse", "count": [0, 1]},
+    ]
+    result = run(Study.from_dict(small_study(workload=work, pool=pools, demand={"requests_s": 1.0})))
+    pick = result.recommended
+    assert pick is not None
+    assert (pick["n_wse"], pick["compute_dtype"]) == (0, "fp8")
+    mixed = result.candidates[(result.candidates["n_wse"] > 0) & (result.candidates["compute_dtype"] == "fp8")]
+    assert not mixed["feasible"].any()
+    assert mixed["infeasible_reason"].str.contains("wse has no fp8 arithmetic").all()
+    assert len(one_more(result.study, pick)) >= 1
+    alone = run(Study.from_dict(small_study(workload=work, pool=pools[:1], demand={"requests_s": 1.0})))
+    assert alone.recommended is not None
+    assert alone.recommended["cost_usd_per_h"] == pytest.approx(pick["cost_usd_per_h"])
+
+
+def test_ports_are_counted_and_can_be_held_to() -> None:
+    long = [{"share": 1.0, "input_tokens": 2000, "output_tokens": 20}]
+    pools = [
+        {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 96, "step": 8}},
+        {"device": "wse-3", "name": "wse", "count": [0, 1]},
+    ]
+    work = {"model": "llama-2-7b", "requests": long, "slo": {"tpot_s": 0.01}}
+    raw = small_study(link={"bandwidth_gb_s": [100, 400]}, pool=pools, workload=work)
+    free = run(Study.from_dict(raw)).frontier
+    assert free["io_use_wse"].max() > 1
+    row = free.iloc[int(free["io_use_wse"].argmax())]
+    assert row["io_use_wse"] == pytest.approx(row["kv_transfer_byte_s"] / (row["n_wse"] * 150e9))
+    held = run(Study.from_dict(raw | {"limits": {"io_use_wse": 1.0}})).frontier
+    assert held["io_use_wse"].max() <= 1
+    assert len(held) > 1

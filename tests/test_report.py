@@ -115,7 +115,7 @@ def test_hostile_names_stay_text() -> None:
 
 
 def test_hostile_pool_names_are_refused() -> None:
-    for name in ("</script><b>", "a[/]b", "a b", "a\x00b", "x" * 61):
+    for name in ("</script><b>", "a[/]b", "a b", "a\x00b", "x" * 61, "-x", "..", "abc\n"):
         pools = [{"device": "a100-40gb-sxm", "name": name, "count": {"min": 0, "max": 8}}]
         with pytest.raises(InputError, match="pool's name has at most 60 letters"):
             study(pool=pools, link=None)
@@ -233,7 +233,9 @@ def test_assumptions_name_device_files_and_estimates(tmp_path: Path, html: str) 
     (tmp_path / "toy.toml").write_text(tomli_w.dumps(device))
     raw = one_pool().envelope.model_dump(mode="json", exclude_unset=True)
     raw["pool"][0]["device"] = "toy.toml"
-    assert "<strong>toy.toml</strong> – from file" in page(run(Study.from_dict(raw, folder=tmp_path)))
+    text = page(run(Study.from_dict(raw, folder=tmp_path)))
+    assert "toy.toml as its file gives it, in SI" in text
+    assert "the device file gives no source" in text
 
 
 def test_write_report_leaves_one_file(result: Result, tmp_path: Path) -> None:

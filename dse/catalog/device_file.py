@@ -14,7 +14,7 @@ from dse.errors import InputError
 from dse.hardware import Accelerator, Efficiency, Phase
 from dse.validation import faults_of, read_toml
 
-NAME_PATTERN = r"^[\w.+-]{1,60}$"
+NAME_PATTERN = r"^[A-Za-z0-9][\w.+-]{0,59}$"
 """Names become columns, keys of `--set` and table heads: letters, digits, '.', '_', '+', '-'."""
 Above0 = Annotated[float, Field(ge=1e-6, le=1e27, allow_inf_nan=False)]
 AtLeast0 = Annotated[float, Field(ge=0, le=1e27, allow_inf_nan=False)]

@@ -50,18 +50,7 @@ _PLAIN_ACTIVATIONS = {"gelu", "relu", "gelu_new", "gelu_fast"}
 
 def load_model_file(path: Path) -> Transformer:
     """Shape of a decoder from config.json (Llama, Mistral, Mixtral, Qwen, DeepSeek families)."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except RecursionError:
-        raise InputError(f"{path}: nested too deeply for a model file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as text: {error}") from None
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: not valid JSON: {error}") from None
-    if not isinstance(raw, dict):
-        raise InputError(f"{path}: a model file holds one JSON object, got {type(raw).__name__}")
+    raw = _read_json(path)
     c = _Config(raw, path.name)
     layers = c.whole("num_hidden_layers", "n_layer")
     hidden = c.whole("hidden_size", "n_embd")
@@ -95,20 +84,41 @@ def load_model_file(path: Path) -> Transformer:
         head_rope=c.whole("qk_rope_head_dim", default=0, at_least=0),
         head_v=c.whole("v_head_dim", default=0, at_least=0),
     )
-    if heads % kv_heads:
-        c.faults.append(f"{path.name} [num_key_value_heads]: got {kv_heads}, must divide {heads} attention heads")
-    if experts and not 0 < model.experts_per_token <= experts:
-        c.faults.append(f"{path.name} [num_experts_per_tok]: got {model.experts_per_token}, must be 1 to {experts}")
-    if model.n_dense_layers > layers:
-        c.faults.append(f"{path.name} [first_k_dense_replace]: got {model.n_dense_layers}, above {layers} layers")
-    if model.kv_rank:
-        for key, value in (
-            ("qk_nope_head_dim", model.head_nope),
-            ("qk_rope_head_dim", model.head_rope),
-            ("v_head_dim", model.head_v),
-        ):
-            if not value:
-                c.faults.append(f"{path.name} [{key}]: is missing, needed beside kv_lora_rank")
+    c.faults += _shape_faults(model, path.name)
     if c.faults:
         raise InputError(c.faults)
     return model
+
+
+def _read_json(path: Path) -> dict[str, object]:
+    try:
+        raw: object = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except RecursionError:
+        raise InputError(f"{path}: nested too deeply for a model file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as text: {error}") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: not valid JSON: {error}") from None
+    except ValueError:
+        raise InputError(f"{path}: not valid JSON: a number has too many digits") from None
+    if not isinstance(raw, dict):
+        raise InputError(f"{path}: a model file holds one JSON object, got {type(raw).__name__}")
+    return raw
+
+
+def _shape_faults(m: Transformer, file: str) -> list[str]:
+    """Sizes that do not go together."""
+    faults = []
+    if m.heads % m.kv_heads:
+        faults.append(f"{file} [num_key_value_heads]: got {m.kv_heads}, must divide {m.heads} attention heads")
+    if m.experts and not 0 < m.experts_per_token <= m.experts:
+        faults.append(f"{file} [num_experts_per_tok]: got {m.experts_per_token}, must be 1 to {m.experts}")
+    if m.n_dense_layers > m.layers:
+        faults.append(f"{file} [first_k_dense_replace]: got {m.n_dense_layers}, above {m.layers} layers")
+    needed = {"qk_nope_head_dim": m.head_nope, "qk_rope_head_dim": m.head_rope, "v_head_dim": m.head_v}
+    if m.kv_rank:
+        missing = [key for key, value in needed.items() if not value]
+        faults += [f"{file} [{key}]: is missing, needed beside kv_lora_rank" for key in missing]
+    return faults

@@ -20,6 +20,8 @@ def main() -> NoReturn:
             raise
         sys.exit(_explained(error))
     except KeyboardInterrupt:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         print("stopped; nothing more was written", file=sys.stderr)
         sys.exit(STOPPED)
 

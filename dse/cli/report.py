@@ -16,9 +16,14 @@ def report(
     from dse.errors import InputError
     from dse.report import load_run, write_report
 
+    if out is not None and (out.name in ("", "..") or (out.exists() and not out.is_file())):
+        raise InputError(f"--out {str(out)!r}: name a file of its own for the page")
+
     try:
         page = write_report(load_run(folder), out or folder / "report.html")
-    except (KeyError, TypeError, AttributeError) as error:
+    except InputError:
+        raise
+    except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
         what = f"{type(error).__name__}: {error}"
         raise InputError(f"{folder}: its files do not fit together ({what}); run the study again") from None
     typer.echo(f"Report: {page}")

@@ -47,7 +47,6 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Explore a study: exact frontier, run folder, report. The main job."""
-    from dse.errors import InputError
     from dse.explore import run as explore
     from dse.explore import write_run
     from dse.progress import Stop
@@ -55,9 +54,8 @@ def run(
     from dse.resolve import Study
 
     loaded = Study.load(study)
-    if out is not None and (str(out) in ("", ".") or (out.exists() and not out.is_dir())):
-        raise InputError(f"--out {str(out)!r}: name a folder of its own for the run")
     folder = out or Path("runs") / _safe_name(loaded.name)
+    _refuse_foreign(folder)
     stop = Stop(time_limit_s=loaded.envelope.search.time_limit_s)
     with _signals(stop):
         with _shown(progress) as report:
@@ -74,6 +72,16 @@ def run(
         sys.exit(STOPPED)
     if not len(result.frontier):
         sys.exit(INFEASIBLE)
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """A run goes into a new folder, an empty one, or over an old run; never among other files."""
+    from dse.errors import InputError
+
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {str(folder)!r}: is a file; name a folder for the run")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "run.json").exists():
+        raise InputError(f"--out {str(folder)!r}: holds other files and no run; name a new folder")
 
 
 def _safe_name(name: str) -> str:
@@ -141,14 +149,22 @@ def _as_json(result: Result, folder: Path) -> dict[str, Any]:
 
 
 def _print(result: Result, folder: Path, page: Path) -> None:
-    from dse.cli.tables import baselines_text, console, design_text, figure, frontier_table
+    from dse.cli.tables import (
+        MOST_ROWS,
+        baselines_text,
+        console,
+        design_text,
+        figure,
+        frontier_table,
+    )
+    from dse.report.designs import apart_warning, port_warnings
     from dse.report.frontier_rows import distinct_rows
 
     info, pools = result.info, result.study.space.pool_names
     out = console()
     if not result.complete:
-        why = info["stopped"] or "a region is unproven"
-        out.print(f"Incomplete: stopped by {why}; what was found is kept.", markup=False)
+        why = f"stopped by {info['stopped']}" if info["stopped"] else "a region is unproven"
+        out.print(f"Incomplete: {why}; what was found is kept.", markup=False)
     if not len(result.frontier):
         _print_infeasible(result)
     else:
@@ -157,8 +173,9 @@ def _print(result: Result, folder: Path, page: Path) -> None:
         position = int(info["recommended"]["position"])
         points = distinct_rows(result.frontier, result.study.envelope.objectives.names, position)
         out.print(frontier_table(points, pools))
+        shown = f" ({MOST_ROWS} shown)" if len(points.ties) > MOST_ROWS else ""
         out.print(
-            f"{len(points.ties)} frontier points ({len(result.frontier)} designs) from {info['candidates']:,} "
+            f"{len(points.ties)} frontier points{shown}, {len(result.frontier)} designs, from {info['candidates']:,} "
             f"candidates, {info['wall_s']:.2f} s, {info['method']}: {info['method_reason']}"
         )
         out.print(f"Pick (*): {design_text(recommended, pools)}", markup=False)
@@ -169,6 +186,8 @@ def _print(result: Result, folder: Path, page: Path) -> None:
             markup=False,
         )
         out.print(f"  {baselines_text(recommended)}", markup=False)
+        for warning in filter(None, [apart_warning(recommended, pools), *port_warnings(recommended, pools)]):
+            out.print(f"  note: {warning}", markup=False)
         _print_one_more(result)
     out.print(f"Report: {page}", markup=False, soft_wrap=True)
     out.print(f"Run folder: {folder}", markup=False, soft_wrap=True)

@@ -47,6 +47,17 @@ def amount(name: str, value: float) -> str:
     return figure(value) if unit in ("", "1") else f"{figure(value)} {unit}"
 
 
+def seconds(value: float) -> str:
+    """A time with the prefix that suits it.
+
+    >>> seconds(1.692), seconds(0.0132), seconds(float("inf"))
+    ('1.69 s', '13.2 ms', 'no bound')
+    """
+    if not np.isfinite(value):
+        return "no bound"
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
+
+
 def ratio(value: float) -> str:
     """GPUs per wafer."""
     if np.isnan(value):
@@ -89,6 +100,8 @@ SHOWN: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("cost_usd_per_h", "USD/h", figure),
     ("power_w", "kW", lambda v: figure(v / 1e3)),
     ("usd_per_mtok", "USD/Mtok", figure),
+    ("ttft_p99_s", "TTFT p99", seconds),
+    ("tpot_s", "TPOT", seconds),
     ("gpu_wse_ratio", "GPU:WSE", ratio),
     ("complementarity", "vs alone", figure),
     ("gain_equal_cost", "=cost", figure),
@@ -104,6 +117,8 @@ def frontier_table(distinct: Distinct, pools: Sequence[str]) -> Table:
     frame = distinct.frame
     positions = spread(len(frame), MOST_ROWS, distinct.pick)
     shown = [c for c in SHOWN if c[0] in frame]
+    if "gpu_wse_ratio" in frame and not np.isfinite(frame["gpu_wse_ratio"]).any():
+        shown = [c for c in shown if c[0] != "gpu_wse_ratio"]
     shown += [(name, name, str) for name in VARIES if name in frame and frame[name].nunique() > 1]
     table = Table(box=None, pad_edge=False, header_style="bold", row_styles=["", "dim"])
     table.add_column("", width=1)

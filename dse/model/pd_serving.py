@@ -226,6 +226,7 @@ def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
     }
     weight = np.where(system.mix.steps > 0, flow.decoded, 0.0)
     pool_columns = {
+        "io_use": _io_use(system, rows, flow),
         "busy": use.busy_frac,
         "u": use.u,
         "eta": use.eta,
@@ -289,6 +290,17 @@ def _link_columns(system: System, link: Ints, flow: Flow) -> dict[str, Floats]:
         "link_use_frac": flow.rate * crossing.max(axis=(1, 2), initial=0.0) / system.links.byte_s[link],
         "kv_transfer_byte_s": flow.rate * crossing.sum(axis=(1, 2)),
     }
+
+
+def _io_use(system: System, rows: Ints, flow: Flow) -> Floats:
+    """Busier direction of KV cache through each pool's devices, over their scale-out bandwidth together (N, P)."""
+    crossing = (flow.z * system.class_kv_byte).sum(axis=3)
+    own = np.arange(len(system.tables))
+    crossing[:, own, own] = 0.0
+    busiest = np.maximum(crossing.sum(axis=2), crossing.sum(axis=1))
+    n = np.stack([t.settings.n[r] for t, r in zip(system.tables, rows, strict=True)], axis=1)
+    ports = n * np.array([p.device.scale_out_byte_s for p in system.pools])
+    return share_of(flow.rate[:, None] * busiest, ports)
 
 
 def _baseline_columns(system: System, rows: Ints, tok: Floats) -> dict[str, Floats]:

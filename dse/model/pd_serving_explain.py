@@ -107,6 +107,8 @@ def pool_fault(system: System, p: int, row: int, name: str, classes: Sequence[st
     together = role == BOTH or alone
     if pool.device.arrangement == "pipeline" and table.settings.g[row] > pool.model.layers:
         return f"layout: {name} lays {pool.model.layers} layers on {table.settings.g[row]} devices"
+    if not pool.computes:
+        return f"dtype: {name} has no {pool.precision.compute} arithmetic"
     phases: list[tuple[str, PhaseTable]] = []
     if together or role in (PREFILL, ANY):
         phases.append(("prefill", table.prefill))
@@ -124,7 +126,9 @@ def pool_fault(system: System, p: int, row: int, name: str, classes: Sequence[st
         lacking = [] if some else [min(lacking)]
     if lacking:
         missing, phase, which = max(lacking)
-        return f"memory: {name} lacks {quantity(missing, 'B')} per device to {phase} class {which}"
+        size = int(table.settings.g[row])
+        each = f" in instances of {size}" if size > 1 else ""
+        return f"memory: {name} lacks {quantity(missing, 'B')} per device{each} to {phase} class {which}"
     slow = [(phase, t) for phase, t in phases if not t.meets_slo[config].all()]
     if slow or (
         together and np.isfinite(pool.limits.tpot_s) and table.alone_rate[row] <= 0 and np.isinf(pool.limits.ttft_p99_s)

@@ -6,7 +6,7 @@ its count) and gathered per design.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,8 +168,11 @@ def _phases(pool: PoolPhysics, unique: Ints) -> _Phases:
     prefill_whole = prefill_table(pool, g, batch, whole)
     prefill_only = prefill_table(pool, g, batch, prompt)
     decode = decode_table(pool, g, most, pool.tpot_limit_s)
+    if not pool.computes:
+        prefill, decode, prefill_whole = (_unable(t) for t in (prefill, decode, prefill_whole))
     combined, combined_rate = combined_table(pool, g, most, prefill_whole)
     laid_out = (unique[:, 0] <= pool.model.layers) | (pool.device.arrangement == "tensor")
+    laid_out &= pool.computes
     decodes = decode.fits & decode.meets_slo
     can_prefill = prefill.fits.all(axis=1) & laid_out
     can_decode = decodes.all(axis=1) & laid_out
@@ -193,8 +196,15 @@ def _phases(pool: PoolPhysics, unique: Ints) -> _Phases:
     )
 
 
+def _unable(table: PhaseTable) -> PhaseTable:
+    """The same phase on a device that lacks the arithmetic: no request of any class can run."""
+    return replace(table, request_s=np.full_like(table.request_s, np.inf), meets_slo=np.zeros_like(table.meets_slo))
+
+
 def _apart_device_s(pool: PoolPhysics, phases: _Phases, g: Ints) -> float:
     """sum_c q_c (min over sizes of g prefill_s + min over sizes of g decode_s)."""
+    if not pool.computes:
+        return float("inf")
     best = (g * phases.prefill_only.request_s).min(axis=0) + (g * phases.decode.request_s).min(axis=0)
     return float((pool.mix.share * best).sum())
 

@@ -140,6 +140,11 @@ class PoolPhysics:
     hit_frac: float
     reserve_frac: float
 
+    @property
+    def computes(self) -> bool:
+        """Whether the device has the arithmetic at all."""
+        return self.device.peak(self.precision.compute) is not None
+
     def prefill(self, g: Floats, batch: Floats) -> PassTime:
         """Prefill pass of every class (K, C)."""
         return prefill_time(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -141,10 +142,17 @@ def verdict(study: Study, row: Row) -> tuple[str, str]:
         return "not defined", "No pool of this design can serve alone, so there is nothing to compare with."
     share = f"the mix gives {number(c)} times what its pools give side by side, each on its own"
     if c > EXPLOITED:
-        return "exploited", f"The differences of the devices are exploited: {share}. {_apart_words(row)}".strip()
+        word = "exploited" if _beats_apart(row) else "exploited, by separating the phases"
+        return word, f"The differences of the devices are exploited: {share}. {_apart_words(row)}".strip()
     if c < OBSTRUCTED:
         return "obstructed", f"The devices obstruct each other: {share}."
     return "absorbed", f"The differences of the devices are absorbed, neither gain nor loss: {share}."
+
+
+def _beats_apart(row: Row) -> bool:
+    """Whether the mix beats one device with its phases apart, at equal cost or at equal power."""
+    gains = [value_of(row, f"gain_apart_equal_{base}") for base in ("cost", "power")]
+    return any(math.isnan(gain) or gain > 1 for gain in gains)
 
 
 def _apart_words(row: Row) -> str:
@@ -184,3 +192,21 @@ def gains(row: Row) -> list[tuple[str, str, str]]:
         for key, name, meaning in meanings
         if key in row.index and not math.isnan(value_of(row, key))
     ]
+
+
+def port_warnings(row: Row, pools: Sequence[str]) -> list[str]:
+    """Pools whose own ports would not carry what the link does."""
+    return [
+        f"the KV cache through {pool} is {value_of(row, f'io_use_{pool}'):.2f} times what its own ports carry; "
+        f'hold designs to them with [limits] "io_use_{pool}" = 1'
+        for pool in pools
+        if f"io_use_{pool}" in row.index and value_of(row, f"io_use_{pool}") > 1.0 + 1e-9
+    ]
+
+
+def apart_warning(row: Row, pools: Sequence[str]) -> str:
+    """Said of a mix that one device with its phases apart may match at equal cost and at equal power."""
+    mixed = sum(count_of(row, pool) > 0 for pool in pools) > 1
+    if mixed and not _beats_apart(row):
+        return "one device with its phases apart may do as well: offer it as two pools to see such a fleet"
+    return ""

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from dse.explore import Result
 from dse.report.charts import figures
-from dse.report.designs import bill_of_materials, gains, headline_figures, verdict
+from dse.report.designs import bill_of_materials, gains, headline_figures, port_warnings, verdict
 from dse.report.frontier_rows import distinct_rows, frontier_table
 from dse.report.proof import GLOSSARY, GRADES, evidence, method_lines, study_text
 from dse.report.why import why
@@ -59,6 +59,7 @@ def context(result: Result) -> dict[str, Any]:
         "verdict": verdict(study, row) if row is not None else ("", ""),
         "gains": gains(row) if row is not None else [],
         "bottleneck": str(row.get("bottleneck", "")) if row is not None else "",
+        "ports": port_warnings(row, study.space.pool_names) if row is not None else [],
         "charts": charts,
         "spec": Markup(charts.spec) if charts else "",
         "bundle": Markup(vega_bundle()) if charts else "",

@@ -9,13 +9,14 @@ from typing import Any, Final
 import tomli_w
 
 from dse.catalog import Catalog, Fact, load_catalog
+from dse.catalog.device_facts import device_file_facts
 from dse.report.numbers import duration, number
 from dse.resolve import Study
 
 ESTIMATE: Final = "D"
 FROM_FILE: Final = "From file: every number is the file's own."
 GRADES: Final = (
-    ("A", "measured or given by a configuration"),
+    ("A", "measured, a published configuration, or by definition"),
     ("B", "printed by the vendor or seller"),
     ("C", "derived from published numbers, or carried over from a near relative"),
     ("D", "our own estimate"),
@@ -140,13 +141,14 @@ def evidence(study: Study) -> Evidence:
     else:
         tables.append(_table("Model", model, catalog.facts_of("models", model), cited))
     unique = {(t.kind, t.name): t for t in tables}
-    citations = [(source, catalog.citations.get(source, "")) for source in cited]
+    citations = [(source, catalog.citations.get(source, source)) for source in cited]
     return Evidence(tables=list(unique.values()), citations=citations)
 
 
 def _device_table(catalog: Catalog, study: Study, device: str, profile: str, cited: dict[str, int]) -> FactTable:
     if device.endswith(".toml"):
-        return FactTable(kind="Device", name=device, rows=[], note=FROM_FILE)
+        rows = [_row(f, cited) for f in device_file_facts(study.folder / device)]
+        return FactTable(kind="Device", name=device, rows=rows, note=FROM_FILE)
     facts = [f for f in catalog.facts_of("devices", device) if _used(f, study, profile, catalog)]
     name = device if profile == "default" else f"{device}, profile {profile}"
     return _table("Device", name, facts, cited)
