@@ -20,6 +20,9 @@ Bools = NDArray[np.bool_]
 _DIGITS = 2.0**40
 """Twelve significant digits, in binary."""
 
+ROUNDING = 1e-11
+"""The quick test keeps what is worse in the first objective by no more than this share: it may be a tie."""
+
 FINITE = 1e200
 """Stands for infinity where cells are counted."""
 
@@ -96,7 +99,8 @@ class RunningFront:
         if self._table is None:
             return np.ones(first.shape, dtype=np.bool_)
         if not rest:
-            return np.asarray(first <= self.points[:, 0].min())
+            best = self.points[:, 0].min()
+            return np.asarray(first <= best + abs(best) * ROUNDING)
         cells = tuple(self._cell(axis, values) for axis, values in enumerate(rest))
         return np.asarray(first <= self._table[cells])
 
@@ -132,4 +136,4 @@ class RunningFront:
         for axis in range(n_axes):
             np.minimum.accumulate(lower, axis=axis, out=lower)
         table = lower[(slice(0, bins),) * n_axes]
-        self._table = np.ascontiguousarray(table)
+        self._table = np.ascontiguousarray(table + np.abs(table) * ROUNDING)
