@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from dse.study import Envelope
-from search_spaces import pd_serving, pd_serving_study
+from search_spaces import pd_serving, pd_serving_problem, pd_serving_study
 from search_spaces.space import Space
 
 
@@ -35,8 +35,8 @@ def _pd_provisioning() -> ModuleType:
 PARADIGMS: Mapping[str, Paradigm] = {
     "pd_serving": Paradigm(
         study_type=pd_serving_study.ServingStudy,
-        resolve=pd_serving_study.resolve,
-        portable=pd_serving_study.portable,
+        resolve=pd_serving_problem.resolve,
+        portable=pd_serving_problem.portable,
         space=pd_serving.ServingSpace,
         formulation=_pd_provisioning,
     ),

@@ -1,42 +1,35 @@
 """The designs of a serving study: axes once; the grid, the legality rule and the suggestion from them.
 
 A grid index is mixed radix, slowest to fastest: regime (precision, then routing), link, pool 0, ..., last
-pool. A pool's options are its settings: absent, or a count, an instance size that divides it, a role,
-batch axes. Settings that cannot matter are held at one value (no prefill batch where a pool only
-decodes), so that no design appears twice.
+pool (see pd_serving_options for a pool's settings).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.errors import InputError, unknown_name
+from dse.errors import InputError
 from dse.model.pd_serving import SATURATED, Evaluation, evaluate
 from dse.model.pd_serving_explain import bottlenecks, explanation, infeasible_reasons
-from dse.model.pool_table import pool_bill, pool_table
 from dse.model.screening import Explanation, Screen
 from dse.model.serving_pool import (
     ANY,
     BOTH,
-    DECODE,
-    PREFILL,
     ROLE_NAMES,
-    PoolPhysics,
-    Precision,
-    Settings,
 )
 from dse.model.serving_screen import screen
-from dse.model.serving_system import LinkTable, System
-from dse.units import DTYPE_BYTE
+from dse.model.serving_system import System
 
-from .pd_serving_study import MAX_DEVICES, PoolOffer, Routing, ServingProblem
+from .pd_serving_design import DesignKeys
+from .pd_serving_options import Regime, build_system, is_legal, pool_options
+from .pd_serving_problem import ServingProblem
+from .pd_serving_study import Routing
 from .space import SingleBest, Step
 
 if TYPE_CHECKING:
@@ -53,14 +46,6 @@ SCREEN_ROWS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Regime:
-    """What holds for a whole fleet: data types and routing."""
-
-    precision: Precision
-    routing: Routing
-
-
-@dataclass(frozen=True, slots=True)
 class Unit:
     """A block of the grid: one regime, one link, a range of settings of all pools but the last."""
 
@@ -68,100 +53,6 @@ class Unit:
     link: int
     low: int
     high: int
-
-
-def pool_options(offer: PoolOffer, *, stealing: bool) -> Settings:
-    """Every setting of a pool under one routing; counts ascending, absent first where 0 is on offer."""
-    rows: list[tuple[int, int, int, int, int]] = []
-    if 0 in offer.counts:
-        rows.append(absent_setting(offer))
-    roles = [ANY] if stealing else sorted({ROLE_NAMES.index(r) for r in offer.roles} | {BOTH})
-    for n in offer.counts:
-        for g in offer.instance_size:
-            if n == 0 or n % g:
-                continue
-            for role in roles:
-                prefill = offer.prefill_batch if role != DECODE else offer.prefill_batch[:1]
-                decode = offer.max_decode_batch if role != PREFILL else (max(offer.max_decode_batch),)
-                rows += [(n, g, role, b, d) for b in prefill for d in decode]
-    table = np.array(rows, dtype=np.int64).reshape(-1, 5)
-    return Settings(
-        n=table[:, 0],
-        g=table[:, 1],
-        role=table[:, 2],
-        prefill_batch=table[:, 3],
-        max_decode_batch=table[:, 4],
-    )
-
-
-def absent_setting(offer: PoolOffer) -> tuple[int, int, int, int, int]:
-    """The one setting of a pool that is not bought."""
-    return (0, offer.instance_size[0], BOTH, offer.prefill_batch[0], max(offer.max_decode_batch))
-
-
-def physics(problem: ServingProblem, offer: PoolOffer, precision: Precision) -> PoolPhysics:
-    """A pool's shared pieces under one precision."""
-    return PoolPhysics(
-        device=offer.device,
-        model=problem.model,
-        mix=problem.mix,
-        precision=precision,
-        limits=problem.limits,
-        hit_frac=problem.hit_frac,
-        reserve_frac=offer.reserve_frac,
-    )
-
-
-def build_system(problem: ServingProblem, regime: Regime, settings: Sequence[Settings]) -> System:
-    """Tables of every pool over the given settings, under one regime."""
-    stealing = regime.routing == "work_stealing"
-    pools = tuple(physics(problem, o, regime.precision) for o in problem.pools)
-    tables = tuple(
-        pool_table(
-            pool,
-            rows,
-            problem.links.byte_s,
-            problem.links.latency_s,
-            pool_bill(offer.device, problem.site, rows.n, offer.owned),
-        )
-        for pool, rows, offer in zip(pools, settings, problem.pools, strict=True)
-    )
-    return System(
-        pools=pools,
-        tables=tables,
-        stealing=stealing,
-        links=problem.links,
-        mix=problem.mix,
-        limits=problem.limits,
-        demand_requests_s=problem.demand_requests_s,
-        site=problem.site,
-    )
-
-
-def is_legal(
-    system: System, rows: Sequence[Ints], link: int | Ints, listed: Sequence[Bools], first_routing: bool
-) -> Bools:
-    """Whether designs are on offer; rows broadcast together.
-
-    At least one pool is bought. A pool alone does both phases, whatever roles are listed, under the
-    first routing only (routing does not matter there). With several pools each has a listed role.
-    Where nothing can cross between pools only the first link stands for all.
-    """
-    tables = system.tables
-    active = [t.active[r] for t, r in zip(tables, rows, strict=True)]
-    roles = [t.settings.role[r] for t, r in zip(tables, rows, strict=True)]
-    count = sum(a.astype(np.int8) for a in active)
-    shape = np.broadcast_shapes(*(a.shape for a in active))
-    alone_ok, together_ok = np.ones(shape, np.bool_), np.ones(shape, np.bool_)
-    prefills, decodes = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
-    for a, role, ok, r in zip(active, roles, listed, rows, strict=True):
-        alone_ok = alone_ok & (~a | (role == BOTH) | (role == ANY))
-        together_ok = together_ok & (~a | ok[r])
-        prefills = prefills | (a & (role == PREFILL))
-        decodes = decodes | (a & (role == DECODE))
-    crosses = (count > 1) if system.stealing else (prefills & decodes)
-    legal = np.where(count > 1, together_ok, (count == 1) & alone_ok & first_routing)
-    return np.asarray(legal & (crosses | (np.asarray(link) == 0)), dtype=np.bool_)
 
 
 class ServingSpace:
@@ -534,99 +425,3 @@ def _merge(parts: Sequence[tuple[Ints, dict[str, NDArray[Cell]]]], n: int) -> di
         for name, values in columns.items():
             merged.setdefault(name, np.empty(n, dtype=values.dtype))[at] = values
     return merged
-
-
-_POOL_KEYS = ("n", "instance_size", "role", "prefill_batch", "max_decode_batch")
-
-
-class DesignKeys:
-    """Reads `--set key=value` into one design; InputError with every fault."""
-
-    def __init__(self, problem: ServingProblem, given: Mapping[str, str]) -> None:
-        self.faults: list[str] = []
-        self._given = dict(given)
-        known = [f"{k}_{o.name}" for o in problem.pools for k in _POOL_KEYS]
-        known += ["link_gb_s", "link", "routing", "weight_dtype", "kv_dtype", "compute_dtype"]
-        self.faults += [unknown_name("--set", "design key", k, known) for k in given if k not in known]
-        first = problem.precisions[0]
-        precision = Precision(
-            weight=self._choice("weight_dtype", first.weight, DTYPE_BYTE),
-            kv=self._choice("kv_dtype", first.kv, DTYPE_BYTE),
-            compute=self._choice("compute_dtype", first.compute, DTYPE_BYTE),
-        )
-        routing = self._choice("routing", problem.routings[0], ("split", "work_stealing"))
-        self.regime = Regime(precision, "split" if routing == "split" else "work_stealing")
-        rows = [self._pool(o) for o in problem.pools]
-        self.pools = [_one(row) for row in rows]
-        links, names, self.link = self._link(problem)
-        for offer, row in zip(problem.pools, rows, strict=True):
-            if row[0] and not offer.device.peak(precision.compute):
-                has = ", ".join(offer.device.peak_flop_s)
-                self.faults.append(f"--set compute_dtype={precision.compute}: {offer.device.name} computes in {has}")
-        if not any(row[0] for row in rows) and not self.faults:
-            self.faults.append("--set: every pool has 0 devices; give at least one n_<pool>")
-        if self.faults:
-            raise InputError(self.faults)
-        self.problem = replace(
-            problem, links=links, link_names=names, precisions=(precision,), routings=(self.regime.routing,)
-        )
-
-    def _choice(self, key: str, default: str, allowed: Sequence[str] | Mapping[str, float]) -> str:
-        value = self._given.get(key, default)
-        if value not in allowed:
-            self.faults.append(f"--set {key}: got {value!r}, must be one of {', '.join(allowed)}")
-            return default
-        return value
-
-    def _whole(self, key: str, default: int, at_least: int) -> int:
-        text = self._given.get(key)
-        if text is None:
-            return default
-        value = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else -1
-        if not at_least <= value <= MAX_DEVICES:
-            allowed = f"must be a whole number, at least {at_least} and at most {MAX_DEVICES:,}"
-            self.faults.append(f"--set {key}: got {text!r}, {allowed}")
-            return default
-        return value
-
-    def _pool(self, offer: PoolOffer) -> tuple[int, int, int, int, int]:
-        name = offer.name
-        n = self._whole(f"n_{name}", offer.counts[0], 0)
-        fitting = [g for g in offer.instance_size if n % g == 0]
-        g = self._whole(f"instance_size_{name}", fitting[0] if fitting else offer.instance_size[0], 1)
-        if n % g:
-            self.faults.append(f"--set n_{name}: got {n}, must be a multiple of instance_size_{name} = {g}")
-        role = self._choice(f"role_{name}", offer.roles[0], ROLE_NAMES[:3])
-        code = ANY if self.regime.routing == "work_stealing" else ROLE_NAMES.index(role)
-        prefill = self._whole(f"prefill_batch_{name}", offer.prefill_batch[0], 1)
-        decode = self._whole(f"max_decode_batch_{name}", max(offer.max_decode_batch), 1)
-        return (n, g, code if n else BOTH, prefill, decode)
-
-    def _link(self, problem: ServingProblem) -> tuple[LinkTable, tuple[str, ...], int]:
-        names = problem.link_names
-        if "link" in self._given:
-            name = self._choice("link", names[0], names)
-            return problem.links, names, names.index(name)
-        text = self._given.get("link_gb_s")
-        if text is None:
-            return problem.links, names, 0
-        gb_s = float(text) if re.fullmatch(r"[0-9.]{1,20}(e[+-]?[0-9]{1,3})?", text) and text.count(".") < 2 else -1.0
-        if not 1e-6 <= gb_s <= 1e9:
-            self.faults.append(f"--set link_gb_s: got {text[:40]!r}, must be a number of GB/s, 1e-6 to 1e9")
-            return problem.links, names, 0
-        on_offer = np.flatnonzero(np.isclose(problem.links.byte_s, gb_s * 1e9, rtol=1e-12, atol=0.0))
-        if len(on_offer):
-            return problem.links, names, int(on_offer[0])
-        latency = float(problem.links.latency_s[0])
-        raw = LinkTable(
-            byte_s=np.array([gb_s * 1e9]),
-            latency_s=np.array([latency]),
-            usd_per_h=np.zeros(1),
-            power_w=np.zeros(1),
-        )
-        return raw, (f"{gb_s:.12g} GB/s",), 0
-
-
-def _one(row: tuple[int, int, int, int, int]) -> Settings:
-    n, g, role, prefill, decode = (np.array([v], dtype=np.int64) for v in row)
-    return Settings(n=n, g=g, role=role, prefill_batch=prefill, max_decode_batch=decode)

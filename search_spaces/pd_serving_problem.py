@@ -1,0 +1,185 @@
+"""A serving study in numbers: the catalogue's values in place of names."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.catalog import load_catalog
+from dse.hardware import Accelerator
+from dse.model.cost import amortised_usd_per_h, energy_usd_per_h
+from dse.model.serving_pool import Mix, Precision, ServingLimits
+from dse.model.serving_system import LinkTable
+from dse.model.transformer import Arithmetic, arithmetic
+from dse.study import Link, Site
+from dse.traffic import read_trace, request_classes
+from dse.workload import RequestClass
+
+from .pd_serving_study import (
+    Role,
+    Routing,
+    ServingPool,
+    ServingStudy,
+    ServingWorkload,
+    find_device,
+    find_model,
+    pool_name,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOffer:
+    """One pool's axes, resolved."""
+
+    name: str
+    device: Accelerator
+    counts: tuple[int, ...]
+    owned: int
+    instance_size: tuple[int, ...]
+    roles: tuple[Role, ...]
+    prefill_batch: tuple[int, ...]
+    max_decode_batch: tuple[int, ...]
+    reserve_frac: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingProblem:
+    """A serving study in numbers."""
+
+    model: Arithmetic
+    classes: tuple[RequestClass, ...]
+    mix: Mix
+    hit_frac: float
+    precisions: tuple[Precision, ...]
+    routings: tuple[Routing, ...]
+    limits: ServingLimits
+    demand_requests_s: float | None
+    pools: tuple[PoolOffer, ...]
+    links: LinkTable
+    link_names: tuple[str, ...]
+    raw_links: bool
+    """Links given as bandwidths: they cost 0, which reports flag."""
+    site: Site
+
+
+def resolve(study: ServingStudy, folder: Path) -> ServingProblem:
+    """Puts the catalogue's numbers in place of names."""
+    work = study.workload
+    classes = _classes(work, folder)
+    share = np.array([c.share for c in classes])
+    links, names = _links(study.link, study.site)
+    return ServingProblem(
+        model=arithmetic(find_model(work.model, folder)),
+        classes=classes,
+        mix=Mix(
+            share=share if abs(share.sum() - 1.0) < 1e-12 else share / share.sum(),
+            input_tokens=np.array([c.input_tokens for c in classes], dtype=np.float64),
+            output_tokens=np.array([c.output_tokens for c in classes], dtype=np.float64),
+        ),
+        hit_frac=work.prefix_hit_frac,
+        precisions=tuple(
+            Precision(weight=w, kv=k, compute=c)
+            for w in work.weight_dtype
+            for k in work.kv_dtype
+            for c in work.compute_dtype
+        ),
+        routings=work.routing,
+        limits=ServingLimits(ttft_p99_s=work.slo.ttft_p99_s or np.inf, tpot_s=work.slo.tpot_s or np.inf),
+        demand_requests_s=study.demand.requests_s if study.demand else None,
+        pools=tuple(_offer(p, folder) for p in study.pool),
+        links=links,
+        link_names=names,
+        raw_links=study.link is not None and study.link.bandwidth_gb_s is not None,
+        site=study.site,
+    )
+
+
+def portable(study: ServingStudy, problem: ServingProblem, folder: Path) -> tuple[dict[str, Any], dict[str, Path]]:
+    """The study as plain tables: a trace becomes its request classes, files are named without their folder."""
+    raw: dict[str, Any] = study.model_dump(mode="json", exclude_none=True)
+    files: dict[str, Path] = {}
+    work = raw["workload"]
+    if study.workload.trace is not None:
+        del work["trace"]
+        work["requests"] = [asdict(c) for c in problem.classes]
+    places = [(work, "model", ".json")] + [(pool, "device", ".toml") for pool in raw["pool"]]
+    for table, key, ending in places:
+        if table[key].endswith(ending):
+            source = folder / table[key]
+            name = source.name
+            while name in files and files[name] != source:
+                name = f"other-{name}"
+            files[name], table[key] = source, name
+    return raw, files
+
+
+def _classes(work: ServingWorkload, folder: Path) -> tuple[RequestClass, ...]:
+    if work.trace is not None:
+        return request_classes(read_trace(folder / work.trace))
+    return tuple(
+        RequestClass(
+            name=r.name or f"class{i}",
+            share=r.share,
+            input_tokens=r.input_tokens,
+            output_tokens=r.output_tokens,
+        )
+        for i, r in enumerate(work.requests or ())
+    )
+
+
+def _offer(pool: ServingPool, folder: Path) -> PoolOffer:
+    device = find_device(pool.device, pool.profile, folder)
+    return PoolOffer(
+        name=pool_name(pool, folder),
+        device=device,
+        counts=pool.counts(device),
+        owned=pool.owned,
+        instance_size=pool.instance_size,
+        roles=pool.roles,
+        prefill_batch=pool.prefill_batch,
+        max_decode_batch=pool.max_decode_batch,
+        reserve_frac=pool.memory_reserve_frac,
+    )
+
+
+def _links(link: Link | None, site: Site) -> tuple[LinkTable, tuple[str, ...]]:
+    """Links ascending in bandwidth; a study with one pool gets one link that nothing uses."""
+    if link is None:
+        nothing = np.zeros(1)
+        return LinkTable(byte_s=np.array([np.inf]), latency_s=nothing, usd_per_h=nothing, power_w=nothing), ("none",)
+    if link.bandwidth_gb_s is not None:
+        byte_s = np.array(sorted(link.bandwidth_gb_s), dtype=np.float64) * 1e9
+        nothing = np.zeros(len(byte_s))
+        names = tuple(f"{b / 1e9:.12g} GB/s" for b in byte_s)
+        return (
+            LinkTable(byte_s=byte_s, latency_s=nothing + link.latency_s, usd_per_h=nothing, power_w=nothing),
+            names,
+        )
+    return tier_links([(t, n) for t in link.tier or () for n in link.count], link.latency_s, site)
+
+
+def tier_links(choices: list[tuple[str, int]], latency_s: float, site: Site) -> tuple[LinkTable, tuple[str, ...]]:
+    """Catalogue tiers side by side, ascending in bandwidth.
+
+    A link is bought (amortised price and upkeep) under either basis; its energy is billed under
+    ownership, where all energy is.
+    """
+    tiers = [(load_catalog().link(t), n) for t, n in choices]
+    tiers.sort(key=lambda t: (t[0].bandwidth_byte_s * t[1], t[0].capex_usd * t[1], t[0].name))
+    capex = np.array([t.capex_usd * n for t, n in tiers])
+    power_w = np.array([t.power_w * n for t, n in tiers]) * site.pue
+    usd = amortised_usd_per_h(capex, site.life_years, site.upkeep_frac_per_year)
+    if site.cost_basis == "ownership":
+        usd = usd + energy_usd_per_h(power_w, site.energy_usd_per_kwh)
+    return (
+        LinkTable(
+            byte_s=np.array([t.bandwidth_byte_s * n for t, n in tiers]),
+            latency_s=np.array([t.latency_s for t, _ in tiers]) + latency_s,
+            usd_per_h=usd,
+            power_w=power_w,
+        ),
+        tuple(f"{n} x {t.name}" for t, n in tiers),
+    )
