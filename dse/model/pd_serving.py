@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from dse.model.cost import usd_per_mtok
 from dse.model.pool_table import PoolTable
 from dse.model.power import co2_g_per_mtok, energy_j_per_tok
-from dse.model.serving_flow import Flow, flows, time_to_first_token
+from dse.model.serving_flow import Flow, crossing_byte, flows, time_to_first_token
 from dse.model.serving_pool import BOTH, DECODE, PREFILL
-from dse.model.serving_system import System, link_pairs, share_of, stacked, total_of, weighted
+from dse.model.serving_system import System, gathered, link_pairs, share_of, stacked, total_of, weighted
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -70,14 +70,13 @@ def phase_parts(system: System, rows: Ints, flow: Flow) -> tuple[PoolParts, Pool
 def _tpot(system: System, rows: Ints, flow: Flow, rate: Floats, decode: PoolParts) -> Floats:
     """Time per output token at a given rate, averaged over requests that decode (N,)."""
     tables = system.tables
-    instances = np.stack([t.instances[r] for t, r in zip(tables, rows, strict=True)], axis=1)
-    service = stacked(tables, rows, "prefill", "occupancy_s") / stacked(tables, rows, "prefill", "batch")
+    instances = gathered([t.instances for t in tables], rows)
+    service = stacked(tables, rows, "prefill", "service_s")
     prefilling = rate[:, None] * weighted(flow.prefilled, service).sum(axis=2) / np.maximum(instances, 1e-9)
     spare = np.where(flow.combined, 1.0 - prefilling, 1.0)[:, :, None]
     step = np.divide(decode.occupancy_s, spare, out=np.full(decode.occupancy_s.shape, np.inf), where=spare > 1e-12)
     weight = np.where(system.mix.steps > 0, flow.decoded, 0.0)
-    total = weight.sum(axis=(1, 2))
-    return np.divide(weighted(weight, step).sum(axis=(1, 2)), total, out=np.zeros_like(total), where=total > 0)
+    return share_of(weighted(weight, step).sum(axis=(1, 2)), weight.sum(axis=(1, 2)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +111,10 @@ def pool_use(system: System, rows: Ints, flow: Flow, prefill: PoolParts, decode:
         in_decode = weighted(w * decode.passes, getattr(decode, field))
         return (in_prefill + in_decode).sum(axis=2)
 
-    instances = np.stack([t.instances[r] for t, r in zip(system.tables, rows, strict=True)], axis=1)
-    g = np.stack([t.settings.g[r] for t, r in zip(system.tables, rows, strict=True)], axis=1)
+    instances = gathered([t.instances for t in system.tables], rows)
+    g = gathered([t.settings.g for t in system.tables], rows)
     total = per_request("occupancy_s")
-    busy = np.divide(flow.rate[:, None] * total, instances, out=np.zeros_like(total), where=instances > 0)
+    busy = share_of(flow.rate[:, None] * total, instances)
     busy = np.where(np.abs(busy - 1.0) < ROUNDING, 1.0, busy)
     compute, memory = per_request("compute_s"), per_request("memory_s")
     comm, fixed = per_request("communication_s"), per_request("fixed_s")
@@ -125,7 +124,7 @@ def pool_use(system: System, rows: Ints, flow: Flow, prefill: PoolParts, decode:
     ideal = np.stack([flop / (g * peak), moved / (g * bandwidth), comm])
     binding = np.stack([compute, memory, comm]).argmax(axis=0)
     used = np.take_along_axis(ideal, binding[None], axis=0)[0]
-    u_ho = np.divide(used, total, out=np.zeros_like(total), where=total > 0)
+    u_ho = share_of(used, total)
     with np.errstate(divide="ignore"):
         eta = np.where(busy > 0, np.maximum(1.0 / np.where(busy > 0, busy, 1.0) - 1.0, 0.0), np.inf)
     return PoolUse(
@@ -211,7 +210,7 @@ def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
     prefill, decode = phase_parts(system, rows, flow)
     use = pool_use(system, rows, flow, prefill, decode)
     pairs = link_pairs(system, list(rows))
-    rate = flow.rate
+    rate, crossing = flow.rate, crossing_byte(system, flow)
     columns = {
         "gpu_wse_ratio": _gpu_wse_ratio(system, rows),
         "throughput_tok_s": rate * system.output_tok,
@@ -219,14 +218,14 @@ def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
         "input_tok_s": rate * system.input_tok,
         **_latency_columns(system, rows, link, flow, decode),
         **_bill_columns(system, rows, link, pairs, use),
-        **_link_columns(system, link, flow),
+        **_link_columns(system, link, rate, crossing),
         "mem_margin_byte": _margin(system, rows, flow),
         "optimal_gpu_wse_ratio": _optimal_ratio(system, rows),
         **_baseline_columns(system, rows, rate * system.output_tok),
     }
     weight = np.where(system.mix.steps > 0, flow.decoded, 0.0)
     pool_columns = {
-        "io_use": _io_use(system, rows, flow),
+        "io_use": _io_use(system, rows, rate, crossing),
         "busy": use.busy_frac,
         "u": use.u,
         "eta": use.eta,
@@ -243,7 +242,7 @@ def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
 def _gpu_wse_ratio(system: System, rows: Ints) -> Floats:
     """GPUs bought per wafer bought; infinite without wafers, NaN without either (N,)."""
     kinds = np.array([p.device.kind for p in system.pools])
-    n = np.stack([t.settings.n[r] for t, r in zip(system.tables, rows, strict=True)], axis=1).astype(np.float64)
+    n = gathered([t.settings.n for t in system.tables], rows).astype(np.float64)
     gpus, wafers = n[:, kinds == "gpu"].sum(axis=1), n[:, kinds == "wse"].sum(axis=1)
     return np.divide(gpus, wafers, out=np.where(gpus > 0, np.inf, np.nan), where=wafers > 0)
 
@@ -281,26 +280,20 @@ def _bill_columns(system: System, rows: Ints, link: Ints, pairs: Floats, use: Po
     }
 
 
-def _link_columns(system: System, link: Ints, flow: Flow) -> dict[str, Floats]:
+def _link_columns(system: System, link: Ints, rate: Floats, crossing: Floats) -> dict[str, Floats]:
     """KV cache between pools, and how full the busiest direction of a link is."""
-    crossing = (flow.z * system.class_kv_byte).sum(axis=3)
-    own = np.arange(len(system.tables))
-    crossing[:, own, own] = 0.0
     return {
-        "link_use_frac": flow.rate * crossing.max(axis=(1, 2), initial=0.0) / system.links.byte_s[link],
-        "kv_transfer_byte_s": flow.rate * crossing.sum(axis=(1, 2)),
+        "link_use_frac": rate * crossing.max(axis=(1, 2), initial=0.0) / system.links.byte_s[link],
+        "kv_transfer_byte_s": rate * crossing.sum(axis=(1, 2)),
     }
 
 
-def _io_use(system: System, rows: Ints, flow: Flow) -> Floats:
+def _io_use(system: System, rows: Ints, rate: Floats, crossing: Floats) -> Floats:
     """Busier direction of KV cache through each pool's devices, over their scale-out bandwidth together (N, P)."""
-    crossing = (flow.z * system.class_kv_byte).sum(axis=3)
-    own = np.arange(len(system.tables))
-    crossing[:, own, own] = 0.0
     busiest = np.maximum(crossing.sum(axis=2), crossing.sum(axis=1))
-    n = np.stack([t.settings.n[r] for t, r in zip(system.tables, rows, strict=True)], axis=1)
+    n = gathered([t.settings.n for t in system.tables], rows)
     ports = n * np.array([p.device.scale_out_byte_s for p in system.pools])
-    return share_of(flow.rate[:, None] * busiest, ports)
+    return share_of(rate[:, None] * busiest, ports)
 
 
 def _baseline_columns(system: System, rows: Ints, tok: Floats) -> dict[str, Floats]:

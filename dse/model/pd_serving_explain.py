@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from dse.model.pd_serving import SATURATED, Evaluation
 from dse.model.roofline import TERMS, binding_term
 from dse.model.screening import Explanation
+from dse.model.serving_flow import crossing_byte
 from dse.model.serving_pool import ANY, BOTH, DECODE, PREFILL, ROLE_NAMES, PhaseTable
-from dse.model.serving_system import System
+from dse.model.serving_system import System, gathered
 from dse.units import quantity
 
 Ints = NDArray[np.int64]
@@ -66,7 +67,7 @@ def infeasible_reasons(
 
     Demand and the user's limits are added by the caller: they are the same for every paradigm.
     """
-    n_active = np.stack([t.active[r] for t, r in zip(system.tables, rows, strict=True)]).sum(axis=0)
+    n_active = gathered([t.active for t in system.tables], rows).sum(axis=1)
     reasons = np.full(rows.shape[1], "", dtype=object)
     memo: dict[tuple[int, int, bool], str] = {}
     for i in range(rows.shape[1]):
@@ -193,9 +194,7 @@ def _pool(system: System, rows: Ints, e: Evaluation, p: int) -> dict[str, Any]:
 def _system(system: System, link: Ints, e: Evaluation) -> dict[str, Any]:
     """The whole: eq. (2), the link and the baselines."""
     rate, flop, byte_s = float(e.flow.rate[0]), float(e.use.flop[0].sum()), float(system.links.byte_s[link[0]])
-    moved = (e.flow.z[0] * system.class_kv_byte).sum(axis=2)
-    np.fill_diagonal(moved, 0.0)
-    crossing = float(moved.max(initial=0.0))
+    crossing = float(crossing_byte(system, e.flow)[0].max(initial=0.0))
     return {
         "sum_g_flop_s": float((e.flow.rate[0] * e.use.flop[0]).sum()),
         "link_bound_flop_s": byte_s * flop / crossing if crossing else None,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dse.model.queueing import largest_rate, mean_wait_s, tail_wait_s
 from dse.model.routing import split_rate, stealing_flows_lp
 from dse.model.serving_pool import BOTH, half_step_s, whole_servers
-from dse.model.serving_system import System, plans_of, seconds_of, share_of, stacked, total_of, weighted
+from dse.model.serving_system import System, gathered, plans_of, seconds_of, share_of, stacked, total_of, weighted
 from dse.model.stealing import stealing_flows
 
 Floats = NDArray[np.float64]
@@ -38,9 +38,17 @@ class Flow:
         return self.z.sum(axis=1)
 
 
+def crossing_byte(system: System, flow: Flow) -> Floats:
+    """KV cache that leaves pool p for pool p', per request of the mix [byte] (N, P, P)."""
+    crossing: Floats = (flow.z * system.class_kv_byte).sum(axis=3)
+    own = np.arange(len(system.tables))
+    crossing[:, own, own] = 0.0
+    return crossing
+
+
 def flows(system: System, rows: Ints, link: Ints) -> Flow:
     """Flows and capacity of N designs; rows (P, N), link (N,)."""
-    active = np.stack([t.active[r] for t, r in zip(system.tables, rows, strict=True)])
+    active = gathered([t.active for t in system.tables], rows).T
     single = active.sum(axis=0) == 1
     split = _split_flows(system, rows, link, active & single)
     if not system.stealing:
@@ -72,8 +80,8 @@ def _split_flows(system: System, rows: Ints, link: Ints, alone: Bools) -> Flow:
         for o in range(n_pools):
             z[:, p, o] += (split_frac * shares_in[p] * shares_out[o])[:, None] * q
         z[:, p, p] += share_of(both[p], rate)[:, None] * q
-    roles = np.stack([t.settings.role[r] for t, r in zip(tables, rows, strict=True)])
-    return Flow(rate=rate, z=z, combined=((roles == BOTH) | alone).T)
+    roles = gathered([t.settings.role for t in tables], rows)
+    return Flow(rate=rate, z=z, combined=(roles == BOTH) | alone.T)
 
 
 def _stealing_flows(system: System, rows: Ints, link: Ints, skip: Bools) -> Flow:
@@ -163,8 +171,8 @@ def time_to_first_token(system: System, rows: Ints, link: Ints, flow: Flow, rate
     tables, mix = system.tables, system.mix
     x = flow.prefilled
     latency = stacked(tables, rows, "prefill", "latency_s")
-    service = stacked(tables, rows, "prefill", "occupancy_s") / stacked(tables, rows, "prefill", "batch")
-    instances = np.stack([t.instances[r] for t, r in zip(tables, rows, strict=True)], axis=1)
+    service = stacked(tables, rows, "prefill", "service_s")
+    instances = gathered([t.instances for t in tables], rows)
     pool_share = x.sum(axis=2)
     used = pool_share > 0
     safe = np.where(used, pool_share, 1.0)
@@ -173,10 +181,7 @@ def time_to_first_token(system: System, rows: Ints, link: Ints, flow: Flow, rate
     cv2 = np.maximum(second / mean_s**2 - 1.0, 0.0)
     arrivals = rate[:, None] * pool_share
     servers = _prefill_servers(system, rows, flow, instances)
-    half = (
-        np.stack([half_step_s(mix, t.combined)[t.config[r]] for t, r in zip(tables, rows, strict=True)], axis=1)
-        * flow.combined
-    )
+    half = gathered([half_step_s(mix, t.combined)[t.config] for t in tables], rows) * flow.combined
     own = np.arange(len(tables))
     stays = flow.z[:, own, own]
     transfer = _transfer_s(system, link)

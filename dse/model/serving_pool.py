@@ -106,6 +106,11 @@ class PhaseTable:
     """Usable bytes per device left at this batch; negative by `missing_byte` where it does not fit."""
     meets_slo: Bools
 
+    @property
+    def service_s(self) -> Floats:
+        """Occupancy over batch: `request_s` of one pass, finite whether or not the phase fits."""
+        return self.time.occupancy_s / self.batch
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingLimits:
@@ -245,7 +250,7 @@ def combined_table(pool: PoolPhysics, g: Floats, max_batch: Floats, prefill: Pha
     term then falls in r, so bisection finds the largest r that both terms allow.
     """
     q = pool.mix.share
-    prefill_s = np.where(prefill.fits, prefill.time.occupancy_s / prefill.batch, np.inf)
+    prefill_s = np.where(prefill.fits, prefill.service_s, np.inf)
     occupied_s = (q * prefill_s).sum(axis=1)
     limit_s = pool.tpot_limit_s
 
@@ -288,7 +293,7 @@ def half_step_s(mix: Mix, combined: PhaseTable) -> Floats:
 
 def service_moments(mix: Mix, prefill: PhaseTable) -> tuple[Floats, Floats]:
     """Mean and squared variation of the M/G/c service time occupancy/b over the mix (K,)."""
-    service = prefill.time.occupancy_s / prefill.batch
+    service = prefill.service_s
     mean = (mix.share * service).sum(axis=1)
     second = (mix.share * service**2).sum(axis=1)
     return mean, np.maximum(second / mean**2 - 1.0, 0.0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from dse.study import Site
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Cell = TypeVar("Cell", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +116,17 @@ def share_of(part: Floats, whole: Floats) -> Floats:
     return np.divide(part, whole, out=np.zeros(np.broadcast(part, whole).shape), where=whole > 0)
 
 
+def gathered(arrays: Sequence[NDArray[Cell]], rows: Ints | Sequence[Ints]) -> NDArray[Cell]:
+    """One array per pool, read at each design's row of that pool: (N, P), or (N, P, C) of arrays with classes."""
+    return np.stack([a[r] for a, r in zip(arrays, rows, strict=True)], axis=1)
+
+
 def stacked(tables: Sequence[PoolTable], rows: Ints, name: str, field: str) -> Floats:
     """One (J, C) array of a phase of every pool, gathered to (N, P, C)."""
     phases: list[PhaseTable] = [getattr(t, name) for t in tables]
     arrays = [getattr(f, field) if hasattr(f, field) else getattr(f.time, field) for f in phases]
     full = [np.broadcast_to(a, f.fits.shape) for a, f in zip(arrays, phases, strict=True)]
-    return np.stack([a[t.config[r]] for a, t, r in zip(full, tables, rows, strict=True)], axis=1)
+    return gathered(full, [t.config[r] for t, r in zip(tables, rows, strict=True)])
 
 
 def weighted(weight: Floats, value: Floats) -> Floats:
