@@ -12,6 +12,8 @@ import tomli_w
 from conftest import small_study
 
 from dse.cli import main
+from dse.errors import InputError
+from dse.resolve import Study
 
 
 def invoke(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -265,3 +267,10 @@ def test_infeasible_design_is_an_answer(
     shown = capsys.readouterr().out
     assert '"feasible": false' in shown
     assert "lacks" in shown
+
+
+def test_space_that_cannot_be_numbered() -> None:
+    counts = {"min": 0, "max": 100}
+    pools = [{"device": "a100-40gb-sxm", "name": f"p{i}", "count": counts} for i in range(8)]
+    with pytest.raises(InputError, match="designs, more than can be numbered; shorten an axis"):
+        Study.from_dict(small_study(pool=pools))
