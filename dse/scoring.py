@@ -90,7 +90,7 @@ def score(study: Study, settings: Mapping[str, Any]) -> pd.DataFrame:
 def explain(study: Study, settings: Mapping[str, Any]) -> tuple[pd.DataFrame, Explanation]:
     """The row of one design, and what explains it."""
     text = {k: str(v) for k, v in settings.items()}
-    columns, detail = study.space.score_design(text, explain=True)
+    columns, detail = study.space.score_design(text)
     return finish(study, columns), detail
 
 

@@ -6,9 +6,11 @@ pool (see pd_serving_options for a pool's settings).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -40,6 +42,7 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Values = NDArray[np.generic]
 Cell = TypeVar("Cell", bound=np.generic)
+ColumnsOf = Callable[[Regime, System, Ints, Ints, Evaluation], dict[str, NDArray[Cell]]]
 
 SCREEN_ROWS = 16_384
 """Designs in a block: small enough to stay in cache, large enough to pay for the calls."""
@@ -69,16 +72,11 @@ class ServingSpace:
         self.options = {
             r: tuple(pool_options(o, stealing=r == "work_stealing") for o in problem.pools) for r in problem.routings
         }
-        sizes = [[len(problem.links.byte_s), *(len(o) for o in self.options[r.routing])] for r in self.regimes]
-        self._sizes = sizes
-        self._offsets = np.concatenate([[0], np.cumsum([float(np.prod(s, dtype=np.float64)) for s in sizes])])
-        if self._offsets[-1] >= 2**62:
-            raise InputError(
-                f"the space has {self._offsets[-1]:.3g} designs, more than can be numbered; shorten an axis"
-            )
-        self._starts = np.concatenate([[0], np.cumsum([int(np.prod(s, dtype=np.int64)) for s in sizes])]).astype(
-            np.int64
-        )
+        self._sizes = [[len(problem.links.byte_s), *(len(o) for o in self.options[r.routing])] for r in self.regimes]
+        starts = list(accumulate((math.prod(s) for s in self._sizes), initial=0))
+        if starts[-1] >= 2**62:
+            raise InputError(f"the space has {starts[-1]:.3g} designs, more than can be numbered; shorten an axis")
+        self._starts = np.array(starts, dtype=np.int64)
         self._systems: dict[int, System] = {}
 
     # -- the grid ---------------------------------------------------------------------------------
@@ -149,20 +147,21 @@ class ServingSpace:
 
     def units(self) -> Iterator[Unit]:
         """Blocks of about SCREEN_ROWS designs that cover the grid once, in order."""
-        for regime, (n_links, *sizes) in enumerate(self._sizes):
-            prefixes = int(np.prod(sizes[:-1], dtype=np.int64))
-            step = max(1, SCREEN_ROWS // sizes[-1])
+        for regime, (n_links, *_) in enumerate(self._sizes):
+            lows, prefixes = self._blocks(regime)
             for link in range(n_links):
-                for low in range(0, prefixes, step):
-                    yield Unit(regime, link, low, min(low + step, prefixes))
+                for low in lows:
+                    yield Unit(regime, link, low, min(low + lows.step, prefixes))
 
     def n_units(self) -> int:
         """How many blocks `units` gives."""
-        total = 0
-        for n_links, *sizes in self._sizes:
-            prefixes = int(np.prod(sizes[:-1], dtype=np.int64))
-            total += n_links * -(-prefixes // max(1, SCREEN_ROWS // sizes[-1]))
-        return total
+        return sum(n_links * len(self._blocks(regime)[0]) for regime, (n_links, *_) in enumerate(self._sizes))
+
+    def _blocks(self, regime: int) -> tuple[range, int]:
+        """Where a regime's blocks start among the settings of all pools but the last, and how many those are."""
+        _, *others, last = self._sizes[regime]
+        prefixes = math.prod(others)
+        return range(0, prefixes, max(1, SCREEN_ROWS // last)), prefixes
 
     def unit_rows(self, unit: Unit) -> list[Ints]:
         """Per pool, rows of its table in shapes (R, 1) and, for the last pool, (1, K)."""
@@ -231,26 +230,28 @@ class ServingSpace:
 
     def score(self, index: Ints) -> dict[str, Values]:
         """Every column of the designs at these grid indices, in order."""
-        regime, link, rows = self.decode(index)
         ids = np.array([f"d{i}" for i in index], dtype=object)
-        parts: list[tuple[Ints, dict[str, Values]]] = []
-        for r in np.unique(regime) if len(index) else [0]:
-            at = np.flatnonzero(regime == r)
-            parts.append((at, self._columns(int(r), self.system(int(r)), rows[:, at], link[at])))
-        return {"design_id": ids, **_merge(parts, len(index))}
+        return {"design_id": ids, **self._by_regime(index, self._columns)}
 
     def numbers(self, index: Ints) -> dict[str, Floats]:
         """Every numeric column of these designs, without the words; what a search needs."""
+        return self._by_regime(index, self._numbers)
+
+    def _by_regime(self, index: Ints, columns_of: ColumnsOf[Cell]) -> dict[str, NDArray[Cell]]:
+        """Columns of designs of several regimes, evaluated regime by regime, in the order of `index`."""
         regime, link, rows = self.decode(index)
-        parts: list[tuple[Ints, dict[str, Floats]]] = []
+        merged: dict[str, NDArray[Cell]] = {}
         for r in np.unique(regime) if len(index) else [0]:
             at = np.flatnonzero(regime == r)
             system = self.system(int(r))
-            e = evaluate(system, rows[:, at], link[at])
-            design = self._design_numbers(system, rows[:, at], link[at], e)
-            numeric = {name: np.asarray(values, dtype=np.float64) for name, values in design.items()}
-            parts.append((at, {**e.columns, **numeric}))
-        return _merge(parts, len(index))
+            found = evaluate(system, rows[:, at], link[at])
+            for name, values in columns_of(self.regimes[r], system, rows[:, at], link[at], found).items():
+                merged.setdefault(name, np.empty(len(index), dtype=values.dtype))[at] = values
+        return merged
+
+    def _numbers(self, _regime: Regime, system: System, rows: Ints, link: Ints, e: Evaluation) -> dict[str, Floats]:
+        design = self._design_numbers(system, rows, link, e)
+        return e.columns | {name: np.asarray(values, dtype=np.float64) for name, values in design.items()}
 
     def _design_numbers(self, system: System, rows: Ints, link: Ints, e: Evaluation) -> dict[str, Values]:
         """Numeric columns that name the design, and those that exist per pool."""
@@ -267,11 +268,10 @@ class ServingSpace:
         columns["link_gb_s"] = np.where(e.pairs > 0, self.problem.links.byte_s[link] / 1e9, 0.0)
         return columns
 
-    def _columns(self, regime: int, system: System, rows: Ints, link: Ints) -> dict[str, Values]:
-        e = evaluate(system, rows, link)
+    def _columns(self, regime: Regime, system: System, rows: Ints, link: Ints, e: Evaluation) -> dict[str, Values]:
         return {
             "paradigm": np.full(rows.shape[1], "pd_serving", dtype=object),
-            **self._design_columns(self.regimes[regime], system, rows, link, e),
+            **self._design_columns(regime, system, rows, link, e),
             **e.columns,
             "bottleneck": bottlenecks(system, rows, e, self.pool_names),
             "infeasible_reason": infeasible_reasons(
@@ -299,21 +299,18 @@ class ServingSpace:
 
     # -- one design, on or off the axes -----------------------------------------------------------
 
-    def score_design(self, settings: Mapping[str, str], *, explain: bool) -> tuple[dict[str, Values], Explanation]:
-        """Scores one design given as key -> text; keys left out take the first value of their axis.
+    def score_design(self, settings: Mapping[str, str]) -> tuple[dict[str, Values], Explanation]:
+        """Scores and explains one design given as key -> text; keys left out take the first value of their axis.
 
         Values outside the axes are allowed; a link between the study's raw bandwidths too.
         """
         design = DesignKeys(self.problem, settings)
-        space = ServingSpace(design.problem)
         system = build_system(design.problem, design.regime, design.pools)
         rows = np.zeros((len(self.problem.pools), 1), dtype=np.int64)
         link = np.array([design.link], dtype=np.int64)
-        regime = space.regimes.index(design.regime)
-        columns = space._columns(regime, system, rows, link)
-        found = evaluate(system, rows, link) if explain else None
-        empty: Explanation = {"pools": {}, "system": {}}
-        detail = explanation(system, rows, link, found, self.pool_names) if found else empty
+        found = evaluate(system, rows, link)
+        columns = ServingSpace(design.problem)._columns(design.regime, system, rows, link, found)
+        detail = explanation(system, rows, link, found, self.pool_names)
         return {"design_id": np.array(["set"], dtype=object), **columns}, detail
 
     def settings_of(self, row: Mapping[str, Any]) -> dict[str, str]:
@@ -417,11 +414,3 @@ def _largest_ratio(gain: Floats, spent: Floats) -> float:
     """Largest gain per unit spent; what costs nothing is no measure for what does."""
     at = (gain > 0) & (spent > 0)
     return float((gain[at] / spent[at]).max(initial=0.0))
-
-
-def _merge(parts: Sequence[tuple[Ints, dict[str, NDArray[Cell]]]], n: int) -> dict[str, NDArray[Cell]]:
-    merged: dict[str, NDArray[Cell]] = {}
-    for at, columns in parts:
-        for name, values in columns.items():
-            merged.setdefault(name, np.empty(n, dtype=values.dtype))[at] = values
-    return merged

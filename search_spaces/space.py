@@ -113,7 +113,7 @@ class Space(Protocol):
         """The numeric columns only."""
         ...
 
-    def score_design(self, settings: Mapping[str, str], *, explain: bool) -> tuple[dict[str, Values], Explanation]:
+    def score_design(self, settings: Mapping[str, str]) -> tuple[dict[str, Values], Explanation]:
         """One design given as `--set` keys, on or off the axes, and what explains it."""
         ...
 
