@@ -129,7 +129,6 @@ class RunningFront:
         self._low = rest.min(axis=0)
         width = rest.max(axis=0) - self._low
         self._scale = np.where(width > 0, (bins - 1) / np.where(width > 0, width, 1.0), 0.0)
-        table = np.full((bins,) * n_axes, np.inf)
         cells = tuple(self._cell(axis, rest[:, axis]) for axis in range(n_axes))
         lower = np.full((bins + 1,) * n_axes, np.inf)
         np.minimum.at(lower, tuple(c + 1 for c in cells), self.points[:, 0])

@@ -38,7 +38,7 @@ def differences(seed: int, folder: Path) -> list[str]:
     for name, p, numbers in zip(d.names, d.pools, pools, strict=False):
         shown = [k for k in ("busy", "u", "eta", "kv_out_byte_s", "decode_batch") if k in numbers]
         pairs += [(f"{k}_{name}", numbers[k], row[f"{k}_{name}"]) for k in shown]
-        found = detail["pools"][name]  # type: ignore[index]
+        found = detail["pools"][name]
         pairs += [(f"explain.{name}.{k}", numbers[k], found[k]) for k in ("u_ho", "g_flop_s") if k in numbers]
         assert p.n == row[f"n_{name}"]
     faults = []

@@ -185,8 +185,8 @@ def test_gpu_prefill_wafer_decode_line_by_line(tmp_path: Path) -> None:
     # eq. (2): f = min(sum g, v S)
     flop_wse = sum(q * (o - 1) * token(n + o / 2) for q, n, o in CLASSES)
     system = detail["system"]
-    assert system["sum_g_flop_s"] == pytest.approx(rate * (flop_gpu + flop_wse), rel=1e-9)  # type: ignore[index]
-    assert system["link_bound_flop_s"] == pytest.approx((flop_gpu + flop_wse) / kv_mean * 100e9, rel=1e-9)  # type: ignore[index]
+    assert system["sum_g_flop_s"] == pytest.approx(rate * (flop_gpu + flop_wse), rel=1e-9)
+    assert system["link_bound_flop_s"] == pytest.approx((flop_gpu + flop_wse) / kv_mean * 100e9, rel=1e-9)
     assert row["feasible"]
 
 
