@@ -13,6 +13,11 @@ WORTH_RAY_S = 10.0
 """Below this much work Ray's start (4-5 s) does not pay."""
 
 
+def worth_ray(workers: int, estimated_s: float) -> bool:
+    """Whether Ray's start pays: more than one worker, and more work than the start costs."""
+    return workers != 1 and estimated_s >= WORTH_RAY_S
+
+
 def map_units(
     function: Callable[[Any, Work], Result],
     shared: object,
@@ -27,7 +32,7 @@ def map_units(
     With one worker, or less work than Ray's start costs, units run here one after the other. Units are
     idempotent: a unit whose worker dies is run again. `shared` travels to each worker once.
     """
-    if workers == 1 or estimated_s < WORTH_RAY_S:
+    if not worth_ray(workers, estimated_s):
         for position, unit in enumerate(units):
             yield position, function(shared, unit)
         return

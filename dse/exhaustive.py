@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.cluster import WORTH_RAY_S, map_units
+from dse.cluster import map_units, worth_ray
 from dse.errors import MethodError
 from dse.pareto import RunningFront, minimised, signed
 from dse.progress import Progress, Report, Stop
@@ -43,7 +43,6 @@ class Found:
     nearest: int = -1
     """Design that breaks the limits least, while none meets them."""
     nearest_violation: float = field(default=np.inf)
-    stopped: bool = False
 
 
 def refusal(study: Study) -> str:
@@ -64,7 +63,7 @@ def explore(study: Study, *, workers: int, address: str, report: Report, stop: S
     front = RunningFront(len(study.envelope.objectives.names))
     total = Found(front.points, front.index)
     estimated_s = study.space.n_designs / SCREENED_PER_S
-    if workers == 1 or estimated_s < WORTH_RAY_S:
+    if not worth_ray(workers, estimated_s):
         for done, unit in enumerate(study.space.units(), start=1):
             _search_unit(study, unit, front, total)
             if done % 16 == 0 or done == n_units:
@@ -82,7 +81,6 @@ def explore(study: Study, *, workers: int, address: str, report: Report, stop: S
                 break
     order = np.argsort(front.index)
     total.points, total.index = front.points[order], front.index[order]
-    total.stopped = bool(stop.reason)
     return total
 
 
@@ -99,10 +97,8 @@ def _progress(done: float, n_units: int, total: Found, front: RunningFront, stop
 
 def _count(total: Found, part: Found) -> None:
     total.candidates += part.candidates
-    if (part.nearest_violation, part.nearest) < (
-        total.nearest_violation,
-        total.nearest,
-    ) and part.nearest >= 0:
+    nearer = (part.nearest_violation, part.nearest) < (total.nearest_violation, total.nearest)
+    if part.nearest >= 0 and nearer:
         total.nearest, total.nearest_violation = part.nearest, part.nearest_violation
 
 
@@ -167,7 +163,7 @@ def _note_nearest(
         found.nearest, found.nearest_violation = first + best, float(amount.reshape(-1)[best])
 
 
-def sample_index(n_designs: int, most: int) -> Sequence[int] | Ints:
+def sample_index(n_designs: int, most: int) -> Ints:
     """Grid indices to keep beside the front: all of a small space, an even sample of a large one."""
     if n_designs <= most:
         return np.arange(n_designs, dtype=np.int64)

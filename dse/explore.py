@@ -207,12 +207,16 @@ def _verified(study: Study, index: np.ndarray, points: np.ndarray) -> pd.DataFra
 
 def _candidates(study: Study, frontier: pd.DataFrame) -> pd.DataFrame:
     """All legal designs of a small space, an even sample of a large one; frontier designs always."""
-    sample = np.asarray(exhaustive.sample_index(study.space.n_designs, KEPT_CANDIDATES), dtype=np.int64)
-    sample = sample[study.space.legal(sample)]
     front = np.array([int(d[1:]) for d in frontier["design_id"]], dtype=np.int64)
-    frame = score_index(study, np.union1d(sample, front))
+    frame = score_index(study, np.union1d(_sampled(study), front))
     frame["on_front"] = _ties_the_front(study, frame, frontier)
     return frame
+
+
+def _sampled(study: Study) -> NDArray[np.int64]:
+    """Grid indices of all legal designs of a small space, of an even sample of a large one."""
+    sample = exhaustive.sample_index(study.space.n_designs, KEPT_CANDIDATES)
+    return sample[study.space.legal(sample)]
 
 
 def _ties_the_front(study: Study, frame: pd.DataFrame, frontier: pd.DataFrame) -> np.ndarray:
@@ -229,8 +233,7 @@ def _ties_the_front(study: Study, frame: pd.DataFrame, frontier: pd.DataFrame) -
 def diagnose(study: Study, nearest: int) -> dict[str, Any]:
     """Why nothing is feasible: the design that breaks the limits least, or what keeps every design from running."""
     if nearest < 0:
-        sample = np.asarray(exhaustive.sample_index(study.space.n_designs, KEPT_CANDIDATES), dtype=np.int64)
-        frame = score_index(study, sample[study.space.legal(sample)])
+        frame = score_index(study, _sampled(study))
         served = frame[frame["throughput_tok_s"] > 0]
         if len(served):
             bounds = bounds_of(study)

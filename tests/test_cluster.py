@@ -43,7 +43,6 @@ def test_two_workers_give_the_same_frontier() -> None:
         warnings.simplefilter("ignore")  # Ray warns about its own future defaults
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(cluster, "WORTH_RAY_S", 0.0)
-            patch.setattr(exhaustive, "WORTH_RAY_S", 0.0)
             shared = exhaustive.explore(study, workers=2, address="local", report=silent, stop=Stop())
     assert shared.index.tolist() == alone.index.tolist()
     assert shared.candidates == alone.candidates
