@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dse import exhaustive, search
 from dse import frontier as milp
 from dse.errors import InputError, MethodError, SelfCheckError
+from dse.files import whole, write_whole
 from dse.pareto import minimised, nondominated
 from dse.progress import Report, Stop, silent
 from dse.recommend import recommend
@@ -279,16 +280,9 @@ def _write_files(result: Result, folder: Path) -> None:
     raw, files = result.study.portable()
     for name, source in files.items():
         if source.resolve() != (folder / name).resolve():
-            _write(folder / name, source.read_text(encoding="utf-8"))
-    _write(folder / "study.toml", tomli_w.dumps(raw))
-    _write(folder / "frontier.csv", result.frontier.to_csv(index=False))
-    beside = folder / ".candidates.parquet.new"
-    result.candidates.to_parquet(beside, index=False)
-    beside.replace(folder / "candidates.parquet")
-    _write(folder / "run.json", json.dumps(json_safe(result.info), indent=2))
-
-
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+            write_whole(folder / name, source.read_text(encoding="utf-8"))
+    write_whole(folder / "study.toml", tomli_w.dumps(raw))
+    write_whole(folder / "frontier.csv", result.frontier.to_csv(index=False))
+    with whole(folder / "candidates.parquet") as beside:
+        result.candidates.to_parquet(beside, index=False)
+    write_whole(folder / "run.json", json.dumps(json_safe(result.info), indent=2))

@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dse.explore import Result
+from dse.files import write_whole
 from dse.report.charts import figures
 from dse.report.designs import bill_of_materials, gains, headline_figures, port_warnings, verdict
 from dse.report.frontier_rows import distinct_rows, frontier_table
@@ -21,10 +22,8 @@ HERE: Final = Path(__file__).parent
 
 def write_report(result: Result, path: Path) -> Path:
     """Writes the self-contained page and returns its path; nothing is ever half there."""
-    text = page(result)
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text, encoding="utf-8")
-    return beside.replace(path)
+    write_whole(path, page(result))
+    return path
 
 
 def page(result: Result) -> str:
