@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.columns import column
+from dse.report.designs import phase_shares
 from dse.report.frontier_rows import Distinct, spread
 
 MOST_ROWS = 24
@@ -75,8 +76,7 @@ def design_text(row: pd.Series, pools: Sequence[str]) -> str:
             each = f" in instances of {g}" if g > 1 else ""
             role = str(row[f"role_{pool}"])
             if role == "any":
-                shares = {phase: float(row[f"{phase}_frac_{pool}"]) for phase in ("prefill", "decode")}
-                role = ", ".join(f"{share:.0%} of {phase}" for phase, share in shares.items() if share >= 0.005)
+                role = ", ".join(phase_shares(row, pool))
             parts.append(f"{n} x {pool} ({role}{each})")
     link = f", link {row['link']}" if row["link"] != "none" else ""
     dtypes = {key: str(row[f"{key}_dtype"]) for key in ("weight", "kv", "compute") if f"{key}_dtype" in row}

@@ -67,13 +67,18 @@ def part_list(study: Study, row: Row) -> str:
     return " + ".join(f"{count_of(row, p):,} × {p}" for p in pools_bought(study, row)) or "nothing"
 
 
+def phase_shares(row: Row, pool: str) -> list[str]:
+    """Under work stealing, how much of each phase flows to a pool, where it is noticed."""
+    shares = {phase: value_of(row, f"{phase}_frac_{pool}") for phase in ("prefill", "decode")}
+    return [f"{share:.0%} of {phase}" for phase, share in shares.items() if share >= NOTICED]
+
+
 def role_words(row: Row, pool: str) -> str:
     """What a pool is for; under work stealing, the share of each phase that flows to it."""
     role = str(row.get(f"role_{pool}", ""))
     if role != "any":
         return ROLE_WORDS.get(role, "")
-    shares = {phase: value_of(row, f"{phase}_frac_{pool}") for phase in ("prefill", "decode")}
-    words = [f"{share:.0%} of {phase}" for phase, share in shares.items() if share >= NOTICED]
+    words = phase_shares(row, pool)
     return f"for {' and '.join(words)}" if words else "standing idle"
 
 
