@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from dse.errors import InputError, unknown_name
+from dse.model.links import LinkTable
 from dse.model.serving_pool import (
     ANY,
     BOTH,
@@ -16,12 +17,11 @@ from dse.model.serving_pool import (
     Precision,
     Settings,
 )
-from dse.model.serving_system import LinkTable
 from dse.units import DTYPE_BYTE
 
+from .fleet_study import MAX_DEVICES
 from .pd_serving_options import Regime
 from .pd_serving_problem import PoolOffer, ServingProblem
-from .pd_serving_study import MAX_DEVICES
 
 _POOL_KEYS = ("n", "instance_size", "role", "prefill_batch", "max_decode_batch")
 

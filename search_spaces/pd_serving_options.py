@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.pool_table import pool_bill, pool_table
+from dse.model.bill import pool_bill
+from dse.model.pool_table import pool_table
 from dse.model.serving_pool import (
     ANY,
     BOTH,

@@ -8,26 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from dse.catalog import load_catalog
 from dse.hardware import Accelerator
-from dse.model.cost import amortised_usd_per_h, energy_usd_per_h
+from dse.model.links import LinkTable
 from dse.model.serving_pool import Mix, Precision, ServingLimits
-from dse.model.serving_system import LinkTable
 from dse.model.transformer import Arithmetic, arithmetic
-from dse.study import Link, Site
+from dse.study import Site
 from dse.traffic import read_trace, request_classes
 from dse.workload import RequestClass
 
-from .pd_serving_study import (
-    Role,
-    Routing,
-    ServingPool,
-    ServingStudy,
-    ServingWorkload,
-    find_device,
-    find_model,
-    pool_name,
-)
+from .fleet_problem import link_table, portable_tables
+from .fleet_study import find_device, find_model, pool_name
+from .pd_serving_study import Role, Routing, ServingPool, ServingStudy, ServingWorkload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +61,7 @@ def resolve(study: ServingStudy, folder: Path) -> ServingProblem:
     work = study.workload
     classes = _classes(work, folder)
     share = np.array([c.share for c in classes])
-    links, names = _links(study.link, study.site)
+    links, names = link_table(study.link, study.site)
     return ServingProblem(
         model=arithmetic(find_model(work.model, folder)),
         classes=classes,
@@ -99,20 +90,10 @@ def resolve(study: ServingStudy, folder: Path) -> ServingProblem:
 
 def portable(study: ServingStudy, problem: ServingProblem, folder: Path) -> tuple[dict[str, Any], dict[str, Path]]:
     """The study as plain tables: a trace becomes its request classes, files are named without their folder."""
-    raw: dict[str, Any] = study.model_dump(mode="json", exclude_none=True)
-    files: dict[str, Path] = {}
-    work = raw["workload"]
+    raw, files = portable_tables(study, folder)
     if study.workload.trace is not None:
-        del work["trace"]
-        work["requests"] = [asdict(c) for c in problem.classes]
-    places = [(work, "model", ".json")] + [(pool, "device", ".toml") for pool in raw["pool"]]
-    for table, key, ending in places:
-        if table[key].endswith(ending):
-            source = folder / table[key]
-            name = source.name
-            while name in files and files[name] != source:
-                name = f"other-{name}"
-            files[name], table[key] = source, name
+        del raw["workload"]["trace"]
+        raw["workload"]["requests"] = [asdict(c) for c in problem.classes]
     return raw, files
 
 
@@ -142,44 +123,4 @@ def _offer(pool: ServingPool, folder: Path) -> PoolOffer:
         prefill_batch=pool.prefill_batch,
         max_decode_batch=pool.max_decode_batch,
         reserve_frac=pool.memory_reserve_frac,
-    )
-
-
-def _links(link: Link | None, site: Site) -> tuple[LinkTable, tuple[str, ...]]:
-    """Links ascending in bandwidth; a study with one pool gets one link that nothing uses."""
-    if link is None:
-        nothing = np.zeros(1)
-        return LinkTable(byte_s=np.array([np.inf]), latency_s=nothing, usd_per_h=nothing, power_w=nothing), ("none",)
-    if link.bandwidth_gb_s is not None:
-        byte_s = np.array(sorted(link.bandwidth_gb_s), dtype=np.float64) * 1e9
-        nothing = np.zeros(len(byte_s))
-        names = tuple(f"{b / 1e9:.12g} GB/s" for b in byte_s)
-        return (
-            LinkTable(byte_s=byte_s, latency_s=nothing + link.latency_s, usd_per_h=nothing, power_w=nothing),
-            names,
-        )
-    return tier_links([(t, n) for t in link.tier or () for n in link.count], link.latency_s, site)
-
-
-def tier_links(choices: list[tuple[str, int]], latency_s: float, site: Site) -> tuple[LinkTable, tuple[str, ...]]:
-    """Catalogue tiers side by side, ascending in bandwidth.
-
-    A link is bought (amortised price and upkeep) under either basis; its energy is billed under
-    ownership, where all energy is.
-    """
-    tiers = [(load_catalog().link(t), n) for t, n in choices]
-    tiers.sort(key=lambda t: (t[0].bandwidth_byte_s * t[1], t[0].capex_usd * t[1], t[0].name))
-    capex = np.array([t.capex_usd * n for t, n in tiers])
-    power_w = np.array([t.power_w * n for t, n in tiers]) * site.pue
-    usd = amortised_usd_per_h(capex, site.life_years, site.upkeep_frac_per_year)
-    if site.cost_basis == "ownership":
-        usd = usd + energy_usd_per_h(power_w, site.energy_usd_per_kwh)
-    return (
-        LinkTable(
-            byte_s=np.array([t.bandwidth_byte_s * n for t, n in tiers]),
-            latency_s=np.array([t.latency_s for t, _ in tiers]) + latency_s,
-            usd_per_h=usd,
-            power_w=power_w,
-        ),
-        tuple(f"{n} x {t.name}" for t, n in tiers),
     )

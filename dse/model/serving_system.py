@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.model.links import LinkTable
 from dse.model.pool_table import PoolTable
 from dse.model.serving_pool import DECODE, PREFILL, Mix, PhaseTable, PoolPhysics, ServingLimits
 from dse.model.stealing import StealingPlans, stealing_plans
@@ -21,16 +22,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Cell = TypeVar("Cell", bound=np.generic)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkTable:
-    """The links on offer, each as bought for one pair of pools (L,). PUE is inside the power."""
-
-    byte_s: Floats
-    latency_s: Floats
-    usd_per_h: Floats
-    power_w: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
