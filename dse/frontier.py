@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -75,8 +76,16 @@ class Proven:
 
 def refusal(study: Study) -> str:
     """Why the MILP cannot answer this study exactly; empty where it can."""
-    refused: str = study.paradigm.formulation().refusal(study.space, study.envelope.objectives.names, bounds_of(study))
+    if study.paradigm.formulation is None:
+        return f'milp: {study.envelope.paradigm} has no exact program; use method = "exhaustive" or "optuna"'
+    refused: str = _formulation(study).refusal(study.space, study.envelope.objectives.names, bounds_of(study))
     return refused
+
+
+def _formulation(study: Study) -> ModuleType:
+    if study.paradigm.formulation is None:
+        raise MethodError(refusal(study))
+    return study.paradigm.formulation()
 
 
 def explore(study: Study, *, report: Report, stop: Stop) -> Proven:
@@ -86,7 +95,7 @@ def explore(study: Study, *, report: Report, stop: Stop) -> Proven:
         raise MethodError(refused)
     n_objectives = len(study.envelope.objectives.names)
     found = Proven(np.empty(0, dtype=np.int64), np.empty((0, n_objectives)))
-    programs = study.paradigm.formulation().programs(study.space, study.envelope.objectives.names, bounds_of(study))
+    programs = _formulation(study).programs(study.space, study.envelope.objectives.names, bounds_of(study))
     for data in programs:
         _explore_program(study, data, found, report, stop)
     keep = nondominated(found.points) if len(found.index) else np.zeros(0, dtype=np.bool_)
@@ -100,7 +109,7 @@ def explore(study: Study, *, report: Report, stop: Stop) -> Proven:
 def _explore_program(study: Study, data: Any, found: Proven, report: Report, stop: Stop) -> None:
     """The frontier of one program, box by box."""
     objectives = study.envelope.objectives.names
-    formulation = study.paradigm.formulation()
+    formulation = _formulation(study)
     model = formulation.build_model(data)
     solver = Solver(model, study.envelope.search.seed)
     boxes: list[Floats] = [np.full(len(objectives), np.inf)]

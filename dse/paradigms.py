@@ -22,8 +22,8 @@ class Paradigm:
     portable: Callable[[Any, Any, Path], tuple[dict[str, Any], dict[str, Path]]]
     """The study as plain tables that stand alone in another folder, and the files it needs there."""
     space: Callable[[Any], Space]
-    formulation: Callable[[], ModuleType]
-    """Imports the MILP; late, since Pyomo takes half a second to load."""
+    formulation: Callable[[], ModuleType] | None = None
+    """Imports the MILP; late, since Pyomo takes half a second to load. None where the paradigm has none."""
 
 
 def _pd_provisioning() -> ModuleType:

@@ -120,16 +120,10 @@ def finish(study: Study, columns: Mapping[str, Values]) -> pd.DataFrame:
 
 def _equal_gains(study: Study, columns: Mapping[str, Values]) -> dict[str, Floats]:
     """Throughput over the best single-device fleets scaled to the same cost, and the same power."""
-    best = study.space.single_best
     tok = np.asarray(columns["throughput_tok_s"], dtype=np.float64)
     gains = {}
-    for name, base, per_unit in (
-        ("gain_equal_cost", "cost_usd_per_h", best.tok_s_per_usd_h),
-        ("gain_equal_power", "power_w", best.tok_s_per_w),
-        ("gain_apart_equal_cost", "cost_usd_per_h", best.apart_tok_s_per_usd_h),
-        ("gain_apart_equal_power", "power_w", best.apart_tok_s_per_w),
-    ):
-        spent = np.asarray(columns[base], dtype=np.float64) * per_unit
+    for name, yardstick in study.space.yardsticks(columns).items():
+        spent = np.asarray(columns[yardstick.base], dtype=np.float64) * yardstick.tok_s_per_unit
         gains[name] = np.divide(tok, spent, out=np.full_like(tok, np.nan), where=spent > 0)
     return gains
 

@@ -1,22 +1,17 @@
 """The designs of a serving study: axes once; the grid, the legality rule and the suggestion from them.
 
-A grid index is mixed radix, slowest to fastest: regime (precision, then routing), link, pool 0, ..., last
-pool (see pd_serving_options for a pool's settings).
+A regime of the grid is a precision with a routing; see pd_serving_options for a pool's settings.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.errors import InputError
 from dse.model.pd_serving import SATURATED, Evaluation, evaluate
 from dse.model.pd_serving_explain import bottlenecks, explanation, infeasible_reasons
 from dse.model.screening import Explanation, Screen
@@ -28,11 +23,12 @@ from dse.model.serving_pool import (
 from dse.model.serving_screen import screen
 from dse.model.serving_system import System
 
+from .grid import Grid, Unit
 from .pd_serving_design import DesignKeys
 from .pd_serving_options import Regime, build_system, is_legal, pool_options
 from .pd_serving_problem import ServingProblem
 from .pd_serving_study import Routing
-from .space import SingleBest, Step
+from .space import Step, Yardstick, largest_ratio, purchase_step
 
 if TYPE_CHECKING:
     import optuna
@@ -44,18 +40,14 @@ Values = NDArray[np.generic]
 Cell = TypeVar("Cell", bound=np.generic)
 ColumnsOf = Callable[[Regime, System, Ints, Ints, Evaluation], dict[str, NDArray[Cell]]]
 
-SCREEN_ROWS = 16_384
-"""Designs in a block: small enough to stay in cache, large enough to pay for the calls."""
 
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A block of the grid: one regime, one link, a range of settings of all pools but the last."""
-
-    regime: int
-    link: int
-    low: int
-    high: int
+YARDSTICK_BASE = {
+    "gain_equal_cost": "cost_usd_per_h",
+    "gain_equal_power": "power_w",
+    "gain_apart_equal_cost": "cost_usd_per_h",
+    "gain_apart_equal_power": "power_w",
+}
+"""Gain -> what it is scaled by."""
 
 
 class ServingSpace:
@@ -72,11 +64,7 @@ class ServingSpace:
         self.options = {
             r: tuple(pool_options(o, stealing=r == "work_stealing") for o in problem.pools) for r in problem.routings
         }
-        self._sizes = [[len(problem.links.byte_s), *(len(o) for o in self.options[r.routing])] for r in self.regimes]
-        starts = list(accumulate((math.prod(s) for s in self._sizes), initial=0))
-        if starts[-1] >= 2**62:
-            raise InputError(f"the space has {starts[-1]:.3g} designs, more than can be numbered; shorten an axis")
-        self._starts = np.array(starts, dtype=np.int64)
+        self.grid = Grid([[len(problem.links.byte_s), *map(len, self.options[r.routing])] for r in self.regimes])
         self._systems: dict[int, System] = {}
 
     # -- the grid ---------------------------------------------------------------------------------
@@ -84,7 +72,7 @@ class ServingSpace:
     @property
     def n_designs(self) -> int:
         """Size of the grid, legal or not."""
-        return int(self._starts[-1])
+        return self.grid.n_designs
 
     @property
     def enumeration_refusal(self) -> str:
@@ -146,74 +134,30 @@ class ServingSpace:
         return self.regimes[regime].routing == self.problem.routings[0]
 
     def units(self) -> Iterator[Unit]:
-        """Blocks of about SCREEN_ROWS designs that cover the grid once, in order."""
-        for regime, (n_links, *_) in enumerate(self._sizes):
-            lows, prefixes = self._blocks(regime)
-            for link in range(n_links):
-                for low in lows:
-                    yield Unit(regime, link, low, min(low + lows.step, prefixes))
+        """Blocks of the grid, in order, each covered once."""
+        return self.grid.units()
 
     def n_units(self) -> int:
         """How many blocks `units` gives."""
-        return sum(n_links * len(self._blocks(regime)[0]) for regime, (n_links, *_) in enumerate(self._sizes))
-
-    def _blocks(self, regime: int) -> tuple[range, int]:
-        """Where a regime's blocks start among the settings of all pools but the last, and how many those are."""
-        _, *others, last = self._sizes[regime]
-        prefixes = math.prod(others)
-        return range(0, prefixes, max(1, SCREEN_ROWS // last)), prefixes
-
-    def unit_rows(self, unit: Unit) -> list[Ints]:
-        """Per pool, rows of its table in shapes (R, 1) and, for the last pool, (1, K)."""
-        sizes = self._sizes[unit.regime][1:]
-        prefix = np.arange(unit.low, unit.high, dtype=np.int64)
-        rows: list[Ints] = []
-        for size in reversed(sizes[:-1]):
-            rows.append((prefix % size)[:, None])
-            prefix = prefix // size
-        return [*reversed(rows), np.arange(sizes[-1], dtype=np.int64)[None, :]]
+        return self.grid.n_units()
 
     def screen_unit(self, unit: Unit) -> tuple[Screen, Bools, int]:
         """A block's screen, which of it is legal, and the grid index of its first design."""
-        system, rows = self.system(unit.regime), self.unit_rows(unit)
+        system, rows = self.system(unit.regime), self.grid.rows_of(unit)
         legal = is_legal(system, rows, unit.link, self.listed(unit.regime), self.first_routing(unit.regime))
-        sizes = self._sizes[unit.regime]
-        per_link = int(np.prod(sizes[1:], dtype=np.int64))
-        first = int(self._starts[unit.regime]) + unit.link * per_link + unit.low * sizes[-1]
-        return screen(system, rows, unit.link), legal, first
-
-    def decode(self, index: Ints) -> tuple[Ints, Ints, Ints]:
-        """Grid index (N,) -> regime (N,), link (N,), table rows (P, N)."""
-        regime = np.searchsorted(self._starts, index, side="right") - 1
-        link = np.empty(len(index), dtype=np.int64)
-        rows = np.empty((len(self.problem.pools), len(index)), dtype=np.int64)
-        for r in np.unique(regime):
-            here = regime == r
-            rest = index[here] - self._starts[r]
-            for p in reversed(range(len(self.problem.pools))):
-                rows[p, here] = rest % self._sizes[r][p + 1]
-                rest = rest // self._sizes[r][p + 1]
-            link[here] = rest
-        return regime, link, rows
-
-    def encode(self, regime: int, link: Ints, rows: Sequence[Ints]) -> Ints:
-        """The inverse of `decode` for one regime; arguments broadcast."""
-        index = np.asarray(link, dtype=np.int64)
-        for size, row in zip(self._sizes[regime][1:], rows, strict=True):
-            index = index * size + row
-        return np.asarray(index + self._starts[regime], dtype=np.int64)
+        return screen(system, rows, unit.link), legal, self.grid.first_of(unit)
 
     def canonical(self, regime: int, link: int, rows: Sequence[int]) -> int:
         """Grid index of a plan; where nothing crosses between pools the first link stands for all."""
         at = [np.array([r], dtype=np.int64) for r in rows]
-        index = self.encode(regime, np.array([link], dtype=np.int64), at)
+        index = self.grid.encode(regime, np.array([link], dtype=np.int64), at)
         if not self.legal(index)[0]:
-            index = self.encode(regime, np.zeros(1, dtype=np.int64), at)
+            index = self.grid.encode(regime, np.zeros(1, dtype=np.int64), at)
         return int(index[0])
 
     def legal(self, index: Ints) -> Bools:
         """Which grid indices are legal designs."""
-        regime, link, rows = self.decode(index)
+        regime, link, rows = self.grid.decode(index)
         result = np.zeros(len(index), dtype=np.bool_)
         for r in np.unique(regime):
             at = regime == r
@@ -231,23 +175,18 @@ class ServingSpace:
     def score(self, index: Ints) -> dict[str, Values]:
         """Every column of the designs at these grid indices, in order."""
         ids = np.array([f"d{i}" for i in index], dtype=object)
-        return {"design_id": ids, **self._by_regime(index, self._columns)}
+        return {"design_id": ids, **self._evaluated(index, self._columns)}
 
     def numbers(self, index: Ints) -> dict[str, Floats]:
         """Every numeric column of these designs, without the words; what a search needs."""
-        return self._by_regime(index, self._numbers)
+        return self._evaluated(index, self._numbers)
 
-    def _by_regime(self, index: Ints, columns_of: ColumnsOf[Cell]) -> dict[str, NDArray[Cell]]:
-        """Columns of designs of several regimes, evaluated regime by regime, in the order of `index`."""
-        regime, link, rows = self.decode(index)
-        merged: dict[str, NDArray[Cell]] = {}
-        for r in np.unique(regime) if len(index) else [0]:
-            at = np.flatnonzero(regime == r)
-            system = self.system(int(r))
-            found = evaluate(system, rows[:, at], link[at])
-            for name, values in columns_of(self.regimes[r], system, rows[:, at], link[at], found).items():
-                merged.setdefault(name, np.empty(len(index), dtype=values.dtype))[at] = values
-        return merged
+    def _evaluated(self, index: Ints, columns_of: ColumnsOf[Cell]) -> dict[str, NDArray[Cell]]:
+        def of_regime(regime: int, rows: Ints, link: Ints) -> dict[str, NDArray[Cell]]:
+            system = self.system(regime)
+            return columns_of(self.regimes[regime], system, rows, link, evaluate(system, rows, link))
+
+        return self.grid.by_regime(index, of_regime)
 
     def _numbers(self, _regime: Regime, system: System, rows: Ints, link: Ints, e: Evaluation) -> dict[str, Floats]:
         design = self._design_numbers(system, rows, link, e)
@@ -339,7 +278,7 @@ class ServingSpace:
             n, g = int(row[f"n_{offer.name}"]), int(row[f"instance_size_{offer.name}"])
             if n == 0:
                 continue
-            more = next((c for c in offer.counts if c > n and c % g == 0), n + _purchase_step(offer.counts, g))
+            more = next((c for c in offer.counts if c > n and c % g == 0), n + purchase_step(offer.counts, g))
             beyond = " (beyond the study's count)" if more > offer.counts[-1] else ""
             steps.append(Step(f"{more - n} more {offer.name}{beyond}", {f"n_{offer.name}": str(more)}))
         names = self.problem.link_names
@@ -354,26 +293,28 @@ class ServingSpace:
 
     # -- baselines --------------------------------------------------------------------------------
 
+    def yardsticks(self, _columns: Mapping[str, Values]) -> dict[str, Yardstick]:
+        """The best single-device fleets, whatever the user's limits allow; the same with their phases apart."""
+        return self._yardsticks
+
     @cached_property
-    def single_best(self) -> SingleBest:
-        """The best single-device fleets, whatever the user's limits allow."""
-        best = SingleBest(0.0, 0.0, 0.0, 0.0)
+    def _yardsticks(self) -> dict[str, Yardstick]:
+        best = dict.fromkeys(YARDSTICK_BASE, 0.0)
         for regime in range(len(self.regimes)):
             system = self.system(regime)
             for table in system.tables:
                 every = np.arange(len(table.settings))
-                cost = table.bill.usd_per_h(every, table.alone_busy)
-                busy_cost = table.bill.usd_per_h(every, 1.0)
                 watts = table.bill.provisioned_w
                 together = table.alone_rate * system.output_tok
                 apart = table.settings.n / table.apart_device_s * system.output_tok
-                best = SingleBest(
-                    max(best.tok_s_per_usd_h, _largest_ratio(together, cost)),
-                    max(best.tok_s_per_w, _largest_ratio(together, watts)),
-                    max(best.apart_tok_s_per_usd_h, _largest_ratio(apart, busy_cost)),
-                    max(best.apart_tok_s_per_w, _largest_ratio(apart, watts)),
-                )
-        return best
+                reached = {
+                    "gain_equal_cost": largest_ratio(together, table.bill.usd_per_h(every, table.alone_busy)),
+                    "gain_equal_power": largest_ratio(together, watts),
+                    "gain_apart_equal_cost": largest_ratio(apart, table.bill.usd_per_h(every, 1.0)),
+                    "gain_apart_equal_power": largest_ratio(apart, watts),
+                }
+                best = {gain: max(best[gain], ratio) for gain, ratio in reached.items()}
+        return {gain: Yardstick(YARDSTICK_BASE[gain], ratio) for gain, ratio in best.items()}
 
     # -- Optuna: what is bought outside, how it is set up inside -------------------------------------
 
@@ -399,18 +340,5 @@ class ServingSpace:
             for o, (_, values), i in zip(options, self.outer_axes[1:], outer[1:], strict=True)
         ]
         axes = [np.arange(len(self.problem.link_names), dtype=np.int64), *chosen]
-        mesh = np.meshgrid(*axes, indexing="ij")
-        index = self.encode(regime, mesh[0].ravel(), [m.ravel() for m in mesh[1:]])
+        index = self.grid.crossing(regime, axes)
         return index[self.legal(index)] if len(index) else index
-
-
-def _purchase_step(counts: tuple[int, ...], g: int) -> int:
-    """The step at the end of an axis, in whole instances."""
-    step = counts[-1] - counts[-2] if len(counts) > 1 else g
-    return step if step % g == 0 else g
-
-
-def _largest_ratio(gain: Floats, spent: Floats) -> float:
-    """Largest gain per unit spent; what costs nothing is no measure for what does."""
-    at = (gain > 0) & (spent > 0)
-    return float((gain[at] / spent[at]).max(initial=0.0))

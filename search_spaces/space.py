@@ -13,6 +13,7 @@ from dse.model.screening import Explanation, Screen
 if TYPE_CHECKING:
     import optuna
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Values = NDArray[np.generic]
 
@@ -28,14 +29,13 @@ class Step(NamedTuple):
     """Whether cost and power of the changed design mean anything."""
 
 
-class SingleBest(NamedTuple):
-    """Best throughput of a fleet of one pool per USD/h and per W."""
+class Yardstick(NamedTuple):
+    """What the best fleets of one device reach, to scale to a design's cost or power."""
 
-    tok_s_per_usd_h: float
-    tok_s_per_w: float
-    apart_tok_s_per_usd_h: float
-    """With the phases on separate instances of that device, each at its best size, KV cache moving for free."""
-    apart_tok_s_per_w: float
+    base: str
+    """Result column that it is scaled by."""
+    tok_s_per_unit: float | Floats
+    """Best throughput per unit of it: one for all designs, or one a design."""
 
 
 class Space(Protocol):
@@ -56,9 +56,8 @@ class Space(Protocol):
         """Names of the pools, in the study's order."""
         ...
 
-    @property
-    def single_best(self) -> SingleBest:
-        """Best throughput per USD/h and per W of any pool alone; the same with the phases apart."""
+    def yardsticks(self, columns: Mapping[str, Values]) -> dict[str, Yardstick]:
+        """Gain column -> what the designs of these columns are compared with."""
         ...
 
     @property
@@ -124,3 +123,15 @@ class Space(Protocol):
     def inner(self, outer: tuple[int, ...]) -> Ints:
         """Grid indices of all legal designs with one outer structure."""
         ...
+
+
+def purchase_step(counts: tuple[int, ...], unit: int) -> int:
+    """The step at the end of a pool's counts, in whole units of devices that are used together."""
+    step = counts[-1] - counts[-2] if len(counts) > 1 else unit
+    return step if step % unit == 0 else unit
+
+
+def largest_ratio(gain: Floats, spent: Floats) -> float:
+    """Largest gain per unit spent; what costs nothing is no measure for what does."""
+    at = (gain > 0) & (spent > 0)
+    return float((gain[at] / spent[at]).max(initial=0.0))
