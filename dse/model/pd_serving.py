@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.cost import usd_per_mtok
+from dse.model.fleet import baseline_columns, bill_columns, gathered, gpu_wse_ratio, share_of
 from dse.model.pool_table import PoolTable
-from dse.model.power import co2_g_per_mtok, energy_j_per_tok
 from dse.model.serving_flow import Flow, crossing_byte, flows, time_to_first_token
 from dse.model.serving_pool import BOTH, DECODE, PREFILL
-from dse.model.serving_system import System, gathered, link_pairs, share_of, stacked, total_of, weighted
+from dse.model.serving_system import System, link_pairs, stacked, weighted
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -211,17 +210,26 @@ def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
     use = pool_use(system, rows, flow, prefill, decode)
     pairs = link_pairs(system, list(rows))
     rate, crossing = flow.rate, crossing_byte(system, flow)
+    tok_s = rate * system.output_tok
+    alone = [
+        np.where(t.active[r], t.alone_rate[r], 0.0) * system.output_tok
+        for t, r in zip(system.tables, rows, strict=True)
+    ]
     columns = {
-        "gpu_wse_ratio": _gpu_wse_ratio(system, rows),
-        "throughput_tok_s": rate * system.output_tok,
+        "gpu_wse_ratio": gpu_wse_ratio(
+            [p.device.kind for p in system.pools], gathered([t.settings.n for t in system.tables], rows)
+        ),
+        "throughput_tok_s": tok_s,
         "requests_s": rate,
         "input_tok_s": rate * system.input_tok,
         **_latency_columns(system, rows, link, flow, decode),
-        **_bill_columns(system, rows, link, pairs, use),
+        **bill_columns(
+            [t.bill for t in system.tables], rows, use.busy_frac, system.links, link, pairs, tok_s, system.site
+        ),
         **_link_columns(system, link, rate, crossing),
         "mem_margin_byte": _margin(system, rows, flow),
         "optimal_gpu_wse_ratio": _optimal_ratio(system, rows),
-        **_baseline_columns(system, rows, rate * system.output_tok),
+        **baseline_columns(alone, tok_s),
     }
     weight = np.where(system.mix.steps > 0, flow.decoded, 0.0)
     pool_columns = {
@@ -239,14 +247,6 @@ def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
     )
 
 
-def _gpu_wse_ratio(system: System, rows: Ints) -> Floats:
-    """GPUs bought per wafer bought; infinite without wafers, NaN without either (N,)."""
-    kinds = np.array([p.device.kind for p in system.pools])
-    n = gathered([t.settings.n for t in system.tables], rows).astype(np.float64)
-    gpus, wafers = n[:, kinds == "gpu"].sum(axis=1), n[:, kinds == "wse"].sum(axis=1)
-    return np.divide(gpus, wafers, out=np.where(gpus > 0, np.inf, np.nan), where=wafers > 0)
-
-
 def _latency_columns(system: System, rows: Ints, link: Ints, flow: Flow, decode: PoolParts) -> dict[str, Floats]:
     """Latencies at the demand if one is given, else at capacity; infinite for a design that serves nothing."""
     demand = system.demand_requests_s
@@ -258,25 +258,6 @@ def _latency_columns(system: System, rows: Ints, link: Ints, flow: Flow, decode:
         "ttft_p99_s": np.where(flow.rate > 0, p99, np.inf),
         "tpot_s": tpot,
         "tok_s_per_user": np.divide(1.0, tpot, out=np.full_like(tpot, np.inf), where=tpot > 0),
-    }
-
-
-def _bill_columns(system: System, rows: Ints, link: Ints, pairs: Floats, use: PoolUse) -> dict[str, Floats]:
-    """Cost, power and what follows from them per token, at capacity."""
-    tok = use.rate * system.output_tok
-    link_usd, link_w = pairs * system.links.usd_per_h[link], pairs * system.links.power_w[link]
-    pools = list(zip([t.bill for t in system.tables], rows, use.busy_frac.T, strict=True))
-    cost = total_of([bill.usd_per_h(r, busy) for bill, r, busy in pools]) + link_usd
-    mean_w = total_of([bill.power_mean_w(r, busy) for bill, r, busy in pools]) + link_w
-    energy = energy_j_per_tok(mean_w, tok)
-    return {
-        "cost_usd_per_h": cost,
-        "usd_per_mtok": usd_per_mtok(cost, tok),
-        "power_w": total_of([bill.provisioned_w[r] for bill, r, _ in pools]) + link_w,
-        "power_mean_w": mean_w,
-        "energy_j_per_tok": energy,
-        "co2_g_per_mtok": co2_g_per_mtok(energy, system.site.carbon_g_per_kwh),
-        "link_cost_usd_per_h": link_usd,
     }
 
 
@@ -294,20 +275,3 @@ def _io_use(system: System, rows: Ints, rate: Floats, crossing: Floats) -> Float
     n = gathered([t.settings.n for t in system.tables], rows)
     ports = n * np.array([p.device.scale_out_byte_s for p in system.pools])
     return share_of(rate[:, None] * busiest, ports)
-
-
-def _baseline_columns(system: System, rows: Ints, tok: Floats) -> dict[str, Floats]:
-    """The design against its own pools, each serving alone."""
-    tables = system.tables
-    alone = [np.where(t.active[r], t.alone_rate[r], 0.0) * system.output_tok for t, r in zip(tables, rows, strict=True)]
-    aggregate, best = total_of(alone), np.stack(alone).max(axis=0)
-
-    def over(base: Floats) -> Floats:
-        return np.divide(tok, base, out=np.where(tok > 0, np.inf, np.nan), where=base > 0)
-
-    return {
-        "aggregate_tok_s": aggregate,
-        "best_single_tok_s": best,
-        "complementarity": over(aggregate),
-        "gain": over(best),
-    }

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.model.fleet import gathered
 from dse.model.pd_serving import SATURATED, Evaluation
 from dse.model.roofline import TERMS, binding_term
 from dse.model.screening import Explanation
 from dse.model.serving_flow import crossing_byte
 from dse.model.serving_pool import ANY, BOTH, DECODE, PREFILL, ROLE_NAMES, PhaseTable
-from dse.model.serving_system import System, gathered
+from dse.model.serving_system import System
 from dse.units import quantity
 
 Ints = NDArray[np.int64]

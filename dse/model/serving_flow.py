@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.model.fleet import gathered, share_of, total_of
 from dse.model.queueing import largest_rate, mean_wait_s, tail_wait_s
 from dse.model.routing import split_rate, stealing_flows_lp
 from dse.model.serving_pool import BOTH, half_step_s, whole_servers
-from dse.model.serving_system import System, gathered, plans_of, seconds_of, share_of, stacked, total_of, weighted
+from dse.model.serving_system import System, plans_of, seconds_of, stacked, weighted
 from dse.model.stealing import stealing_flows
 
 Floats = NDArray[np.float64]

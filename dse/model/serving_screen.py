@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.model.fleet import share_of, total_of
 from dse.model.pool_table import PoolTable
 from dse.model.routing import split_rate
 from dse.model.screening import Screen
 from dse.model.serving_pool import DECODE, PREFILL
-from dse.model.serving_system import System, link_pairs, plans_of, share_of, total_of
+from dse.model.serving_system import System, link_pairs, plans_of
 from dse.model.stealing import stealing_rate
 
 Floats = NDArray[np.float64]

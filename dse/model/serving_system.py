@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.model.fleet import gathered
 from dse.model.links import LinkTable
 from dse.model.pool_table import PoolTable
 from dse.model.serving_pool import DECODE, PREFILL, Mix, PhaseTable, PoolPhysics, ServingLimits
@@ -92,24 +93,6 @@ def link_pairs(system: System, rows: Sequence[Ints]) -> Floats:
                 used = used & (forward | ((roles[p] == DECODE) & (roles[q] == PREFILL)))
             pairs = pairs + used
     return pairs
-
-
-def total_of(parts: Sequence[Floats]) -> Floats:
-    """Sum of arrays that broadcast together."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
-
-
-def share_of(part: Floats, whole: Floats) -> Floats:
-    """part / whole, 0 where the whole is 0."""
-    return np.divide(part, whole, out=np.zeros(np.broadcast(part, whole).shape), where=whole > 0)
-
-
-def gathered(arrays: Sequence[NDArray[Cell]], rows: Ints | Sequence[Ints]) -> NDArray[Cell]:
-    """One array per pool, read at each design's row of that pool: (N, P), or (N, P, C) of arrays with classes."""
-    return np.stack([a[r] for a, r in zip(arrays, rows, strict=True)], axis=1)
 
 
 def stacked(tables: Sequence[PoolTable], rows: Ints, name: str, field: str) -> Floats:
