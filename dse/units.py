@@ -17,6 +17,8 @@ SI_FACTOR: Final[dict[str, dict[str, float]]] = {
 }
 """dimension -> unit -> factor to SI. 1 GB is 1e9 byte."""
 
+SECONDS_PER_HOUR: Final = 3600.0
+
 HOURS_PER_YEAR: Final = 8760.0
 """365 days; leap days are below the accuracy of any price."""
 

@@ -24,7 +24,7 @@ from dse.model.serving_screen import screen
 from dse.model.serving_system import System
 
 from .grid import Grid, Unit
-from .pd_serving_design import DesignKeys
+from .pd_serving_design import ServingDesign
 from .pd_serving_options import Regime, build_system, is_legal, pool_options
 from .pd_serving_problem import ServingProblem
 from .pd_serving_study import Routing
@@ -243,7 +243,7 @@ class ServingSpace:
 
         Values outside the axes are allowed; a link between the study's raw bandwidths too.
         """
-        design = DesignKeys(self.problem, settings)
+        design = ServingDesign(self.problem, settings)
         system = build_system(design.problem, design.regime, design.pools)
         rows = np.zeros((len(self.problem.pools), 1), dtype=np.int64)
         link = np.array([design.link], dtype=np.int64)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dse.model.fleet import baseline_columns, bill_columns, gathered, gpu_wse_ratio, share_of
 from dse.model.pool_table import PoolTable
+from dse.model.roofline import idle_over_busy, u_ho
 from dse.model.serving_flow import Flow, crossing_byte, flows, time_to_first_token
 from dse.model.serving_pool import BOTH, DECODE, PREFILL
 from dse.model.serving_system import System, link_pairs, stacked, weighted
@@ -121,11 +122,7 @@ def pool_use(system: System, rows: Ints, flow: Flow, prefill: PoolParts, decode:
     peak = np.array([p.device.peak(p.precision.compute) or np.inf for p in system.pools])
     bandwidth = np.array([p.device.memory_bandwidth_byte_s for p in system.pools])
     ideal = np.stack([flop / (g * peak), moved / (g * bandwidth), comm])
-    binding = np.stack([compute, memory, comm]).argmax(axis=0)
-    used = np.take_along_axis(ideal, binding[None], axis=0)[0]
-    u_ho = share_of(used, total)
-    with np.errstate(divide="ignore"):
-        eta = np.where(busy > 0, np.maximum(1.0 / np.where(busy > 0, busy, 1.0) - 1.0, 0.0), np.inf)
+    reached, eta = u_ho(ideal, np.stack([compute, memory, comm]), total), idle_over_busy(busy)
     return PoolUse(
         rate=flow.rate,
         busy_frac=busy,
@@ -136,9 +133,9 @@ def pool_use(system: System, rows: Ints, flow: Flow, prefill: PoolParts, decode:
         fixed_s=fixed,
         flop=flop,
         moved_byte=moved,
-        u_ho=u_ho,
+        u_ho=reached,
         eta=eta,
-        u=u_ho / (1.0 + eta),
+        u=reached / (1.0 + eta),
     )
 
 

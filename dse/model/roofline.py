@@ -75,3 +75,29 @@ def binding_utilisation(
     peak = np.maximum(np.maximum(compute_s, memory_s), communication_s)
     total = np.asarray(total_s, dtype=np.float64)
     return np.divide(peak, total, out=np.zeros(np.broadcast(peak, total).shape), where=total > 0)
+
+
+def u_ho(ideal_s: ArrayLike, part_s: ArrayLike, total_s: ArrayLike) -> Floats:
+    """Utilisation of the resource whose part is longest, while the pool is never idle; parts on the first axis.
+
+    u = ideal/total: the time that its work takes at the full peak, over the time it takes in all. With
+    part = ideal/e this is e s of eq. (4).
+
+    >>> u_ho([[1.0], [0.1]], [[2.0], [0.5]], [4.0]).tolist()
+    [0.25]
+    """
+    ideal, parts = np.asarray(ideal_s, dtype=np.float64), np.asarray(part_s, dtype=np.float64)
+    used = np.take_along_axis(ideal, parts.argmax(axis=0)[None], axis=0)[0]
+    total = np.asarray(total_s, dtype=np.float64)
+    return np.divide(used, total, out=np.zeros(np.broadcast(used, total).shape), where=total > 0)
+
+
+def idle_over_busy(busy_frac: ArrayLike) -> Floats:
+    """eta of eq. (4): 1/busy - 1; infinite for a pool that gets no work.
+
+    >>> idle_over_busy([1.0, 0.8, 0.0]).tolist()
+    [0.0, 0.25, inf]
+    """
+    busy = np.asarray(busy_frac, dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        return np.where(busy > 0, np.maximum(1.0 / np.where(busy > 0, busy, 1.0) - 1.0, 0.0), np.inf)

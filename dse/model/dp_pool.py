@@ -1,0 +1,125 @@
+"""One pool of data-parallel training over its settings: its time for a share of the batch, and what fits.
+
+For b samples on r replicas: p = ceil(b/r) samples each in k = ceil(p/m) micro-steps (a streaming device: k = 1),
+
+    T(b) = k passes L tau + passes F(s) p/(g P e_c) + k L n_ar allreduce(m s h act, g) + allreduce(2 parameters/g, r)
+
+(docs/model.md, section 7). A measured table may give the time of a micro-step instead of the first two terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.model.bill import PoolBill
+from dse.model.partition import MeasuredStaircase, Staircase
+from dse.model.training_memory import boundary_byte
+from dse.model.training_pool import ONE_BATCH, TrainingPool, TrainingSettings
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DpTable:
+    """One pool over K settings."""
+
+    settings: TrainingSettings
+    share: Staircase | MeasuredStaircase
+    """Time for a share of the batch; a pool that does not fit holds no sample."""
+    fixed_step_s: Floats
+    """Of each micro-step, what no batch removes: passes L tau (0 with a measured table)."""
+    collective_step_s: Floats
+    """Of each micro-step, tensor-parallel all-reduces."""
+    gradient_s: Floats
+    """Of each step, the all-reduce of gradients over the replicas."""
+    inside_byte: Floats
+    """Left of a device's memory; negative: missing."""
+    outside_byte: Floats
+    """Left of what a streaming device keeps outside, before any sample; infinite for others."""
+    sample_byte: Floats
+    """What each sample of an instance takes outside; 0 for others."""
+    states_byte: Floats
+    activations_byte: Floats
+    """On a device: of a micro-batch through all layers; on a streaming device: of one layer of one sample."""
+    fits: Bools
+    active: Bools
+    bill: PoolBill
+
+
+def dp_table(pool: TrainingPool, s: TrainingSettings, bill: PoolBill) -> DpTable:
+    """Everything the partition needs to know of one pool."""
+    work, active = pool.work, s.n > 0
+    states = pool.states_byte(work.parameters, s)
+    if pool.streams:
+        activations = np.full(len(s), pool.one_layer_byte)
+        inside, outside = pool.usable - activations, pool.device.streaming_byte - states
+        sample = boundary_byte(work.sequence_tokens, 1.0, work.hidden, work.layers) / s.g
+        most = s.replicas * np.floor(np.maximum(outside, 0.0) / sample)
+    else:
+        activations = work.layers * pool.layer_activations_byte(s.micro_batch, s.g)
+        inside, outside = pool.usable - states - activations, np.full(len(s), np.inf)
+        sample, most = np.zeros(len(s)), np.full(len(s), np.inf)
+    fits = (inside >= 0) & (outside >= sample) & pool.computes
+    fixed = np.full(len(s), work.forwards * work.layers * pool.efficiency.fixed_layer_s)
+    collective = work.layers * work.allreduces * pool.layer_allreduce_s(s.micro_batch, s.g)
+    gradient = pool.gradient_allreduce_s(work.parameters, s)
+    table = len(pool.efficiency.table_flop) > 0
+    return DpTable(
+        settings=s,
+        share=_share_time(pool, s, fixed, collective, gradient, np.where(fits, most, 0.0)),
+        fixed_step_s=np.zeros(len(s)) if table else fixed,
+        collective_step_s=collective,
+        gradient_s=gradient,
+        inside_byte=inside,
+        outside_byte=outside,
+        sample_byte=sample,
+        states_byte=states,
+        activations_byte=activations,
+        fits=fits | ~active,
+        active=active,
+        bill=bill,
+    )
+
+
+def _share_time(
+    pool: TrainingPool, s: TrainingSettings, fixed: Floats, collective: Floats, gradient: Floats, most: Floats
+) -> Staircase | MeasuredStaircase:
+    micro_batch = np.full(len(s), ONE_BATCH) if pool.streams else s.micro_batch.astype(np.float64)
+    e = pool.efficiency
+    if e.table_flop:
+        return MeasuredStaircase(
+            replicas=s.replicas,
+            micro_batch=micro_batch,
+            once_s=gradient,
+            step_s=collective,
+            sample_flop=pool.work.train_flop / s.g,
+            table_flop=np.array(e.table_flop),
+            table_s=np.array(e.table_s),
+            most=most,
+        )
+    return Staircase(
+        replicas=s.replicas,
+        micro_batch=micro_batch,
+        once_s=gradient,
+        step_s=fixed + collective,
+        sample_s=np.asarray(pool.work.train_flop / (s.g * pool.sustained_flop_s), dtype=np.float64),
+        most=most,
+    )
+
+
+def micro_steps(share: Staircase | MeasuredStaircase, samples: Floats) -> Floats:
+    """k of a share: micro-steps of each replica."""
+    r = np.maximum(share.replicas, 1.0)
+    return np.ceil(np.ceil(samples / r) / share.micro_batch)
+
+
+def margin_byte(table: DpTable, rows: Rows, samples: Floats) -> Floats:
+    """Memory left with a share of these samples; the tighter of inside and outside, infinite where none is bought."""
+    each = np.ceil(samples / np.maximum(table.share.replicas[rows], 1.0))
+    outside = table.outside_byte[rows] - np.maximum(each, 1.0) * table.sample_byte[rows]
+    return np.where(table.active[rows], np.minimum(table.inside_byte[rows], outside), np.inf)

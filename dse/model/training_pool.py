@@ -1,0 +1,129 @@
+"""One pool in training: its times, its messages and its memory (docs/model.md, section 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.hardware import Accelerator, Efficiency
+from dse.model.collectives import allreduce_s
+from dse.model.memory import usable_byte
+from dse.model.training_memory import activation_byte, layer_activation_streaming_byte, state_byte
+from dse.model.training_work import ACTIVATION_BYTE, TrainingWork
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+ONE_BATCH = 2.0**40
+"""Micro-batch of a device that runs its whole share at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSettings:
+    """K settings of one pool, one array entry each; a pool that is not bought has n = 0."""
+
+    n: Ints
+    """Devices."""
+    g: Ints
+    """Devices of an instance: one copy of the model, or one stage of a pipeline."""
+    stages: Ints
+    """Pipeline stages that the pool's instances form; 1 in data parallel."""
+    micro_batch: Ints
+    zero_stage: Ints
+
+    def __len__(self) -> int:
+        return len(self.n)
+
+    @property
+    def replicas(self) -> Floats:
+        """Copies of what the pool holds of the model: n / (g stages)."""
+        return self.n / (self.g * self.stages).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPool:
+    """What every setting of a pool shares under one regime."""
+
+    name: str
+    device: Accelerator
+    efficiency: Efficiency
+    peak_flop_s: float
+    """0 where the hardware lacks the arithmetic."""
+    reserve_frac: float
+    work: TrainingWork
+
+    @property
+    def computes(self) -> bool:
+        """Whether the hardware has the data type of the arithmetic."""
+        return self.peak_flop_s > 0
+
+    @property
+    def streams(self) -> bool:
+        """Weights may live outside: the device runs its whole share as one batch."""
+        return self.device.streaming_byte > self.device.memory_byte
+
+    @property
+    def splits_layers(self) -> bool:
+        """Tensor parallel: every layer ends in an all-reduce over the instance."""
+        return self.device.arrangement == "tensor" and not self.streams
+
+    @property
+    def usable(self) -> float:
+        """Memory of one device after its reserve [byte]."""
+        return float(usable_byte(self.device.memory_byte, self.reserve_frac))
+
+    @property
+    def sustained_flop_s(self) -> float:
+        """P e_c of one device; infinitely slow hardware is asked for by nobody, so 1 where it cannot compute."""
+        return self.peak_flop_s * self.efficiency.compute if self.computes else 1.0
+
+    def layer_allreduce_s(self, micro_batch: Ints | Floats, g: Ints) -> Floats:
+        """One tensor-parallel all-reduce of a layer's activations [s]; scale-out where an instance spans nodes."""
+        d = self.device
+        if not self.splits_layers:
+            return np.zeros(np.broadcast_shapes(np.shape(micro_batch), g.shape))
+        inside = g <= d.node_size
+        return allreduce_s(
+            micro_batch * self.work.boundary_byte,
+            g,
+            np.where(inside, d.link_byte_s, d.scale_out_byte_s),
+            d.link_efficiency,
+            np.where(inside, d.link_latency_s, d.scale_out_latency_s),
+        )
+
+    def gradient_allreduce_s(self, parameters: Floats | float, s: TrainingSettings) -> Floats:
+        """Last all-reduce of a step, over the replicas, of what each holds of these parameters [s].
+
+        Scale-out where the pool spans nodes.
+        """
+        d = self.device
+        inside = s.n <= d.node_size
+        return allreduce_s(
+            ACTIVATION_BYTE * parameters / s.g,
+            np.maximum(s.replicas, 1.0),
+            np.where(inside, d.link_byte_s, d.scale_out_byte_s),
+            d.link_efficiency,
+            np.where(inside, d.link_latency_s, d.scale_out_latency_s),
+        )
+
+    def states_byte(self, parameters: Floats | float, s: TrainingSettings) -> Floats:
+        """Weights, gradients and optimizer states on one device."""
+        return state_byte(parameters, s.g, np.maximum(s.replicas, 1.0), s.zero_stage)
+
+    def layer_activations_byte(self, micro_batch: Ints | Floats, g: Ints) -> Floats:
+        """Activations of one layer and micro-batch on one device."""
+        w = self.work
+        return activation_byte(
+            w.sequence_tokens, micro_batch, w.hidden, w.heads, w.feed_forward_entries, g, w.recompute
+        )
+
+    @property
+    def one_layer_byte(self) -> float:
+        """What one layer of one sample takes on a streaming device while it is computed."""
+        w = self.work
+        return float(
+            layer_activation_streaming_byte(w.sequence_tokens, w.hidden, w.heads, w.feed_forward_entries, w.recompute)
+        )
