@@ -19,6 +19,9 @@ class Column:
     meaning: str
 
 
+WHOLE_UNITS = ("devices", "prompts", "sequences", "stage", "stages", "copies", "pieces", "layers", "micro-batches")
+"""Units in which things are counted."""
+
 COLUMNS: tuple[Column, ...] = (
     Column("design_id", "", None, "stable name of the design inside its study"),
     Column("paradigm", "", None, "pd_serving, dp_training or pp_training"),
@@ -31,13 +34,38 @@ COLUMNS: tuple[Column, ...] = (
     Column("decode_batch_<pool>", "sequences", None, "decode batch in use, averaged over requests"),
     Column("prefill_frac_<pool>", "1", None, "share of all requests that the pool prefills"),
     Column("decode_frac_<pool>", "1", None, "share of all requests that the pool decodes"),
+    Column("micro_batch_<pool>", "sequences", None, "sequences of one replica in one micro-step"),
+    Column("zero_stage_<pool>", "stage", None, "ZeRO stage: what the replicas share of the training states"),
+    Column("replicas_<pool>", "copies", None, "copies of what the pool holds of the model"),
+    Column("stages_<pool>", "stages", None, "pipeline stages that the pool's instances form"),
+    Column("batch_<pool>", "sequences", None, "share of the global batch that the pool trains"),
     Column("weight_dtype", "", None, "data type of the weights"),
     Column("kv_dtype", "", None, "data type of the KV cache"),
     Column("compute_dtype", "", None, "data type of the arithmetic"),
     Column("routing", "", None, "split or work_stealing"),
+    Column("recompute", "", None, "activations made again in the backward pass: none, selective, full"),
+    Column("schedule", "", None, "order of a pipeline's micro-batches: gpipe, 1f1b, interleaved"),
+    Column("chunks", "pieces", None, "pieces that an interleaved stage's layers are dealt out in"),
+    Column("offload_layers", "layers", None, "layers that every stage hands to the wafers"),
+    Column("collect", "micro-batches", None, "micro-batches that a wafer takes at once"),
+    Column("layers", "", None, "layers of each pipeline stage, first to last"),
+    Column("global_batch", "sequences", None, "sequences of one optimizer step"),
     Column("link", "", None, "link between pools: tier and count, raw bandwidth, or none where nothing crosses"),
     Column("link_gb_s", "GB/s", None, "bandwidth S of each ordered pair of pools; 1 GB = 1e9 byte"),
-    Column("throughput_tok_s", "tok/s", "max", "output tokens per second at capacity, under the service limits"),
+    Column(
+        "throughput_tok_s",
+        "tok/s",
+        "max",
+        "output tokens per second at capacity, under the service limits; training: tokens per second",
+    ),
+    Column("throughput_samples_s", "sequences/s", "max", "sequences trained per second"),
+    Column("step_time_s", "s", "min", "time of one optimizer step"),
+    Column("sync_s", "s", "min", "exchange of gradients between pools that a step waits for"),
+    Column("bubble_frac", "1", "min", "share of a step that a pipeline's stages stand idle, on average"),
+    Column("goodput_frac", "1", "max", "share of time that is useful: less checkpoints, lost work and restarts"),
+    Column("train_time_s", "s", "min", "time of the whole run, failures included"),
+    Column("train_energy_j", "J", "min", "energy of the whole run, PUE included"),
+    Column("train_cost_usd", "USD", "min", "cost of the whole run"),
     Column("requests_s", "requests/s", "max", "requests per second at capacity, under the service limits"),
     Column("input_tok_s", "tok/s", "max", "input tokens per second at capacity"),
     Column("ttft_mean_s", "s", "min", "mean time to first token, at the demand if one is given, else at capacity"),
@@ -65,6 +93,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("u_<pool>", "1", None, "utilisation u of the pool's binding resource, eq. (4): u_HO / (1 + eta)"),
     Column("eta_<pool>", "1", None, "degradation eta, eq. (4): idle share over busy share; infinite if idle"),
     Column("busy_<pool>", "1", None, "share of the pool's time in use at capacity"),
+    Column("mfu_<pool>", "1", "max", "model flop utilisation: arithmetic without recomputation over the dense peak"),
     Column("bottleneck", "", None, "what binds the system's rate"),
     Column(
         "optimal_gpu_wse_ratio",
@@ -108,7 +137,7 @@ COLUMNS: tuple[Column, ...] = (
 _PATTERNS = tuple(re.compile(re.escape(c.name).replace("<pool>", ".+") + "$") for c in COLUMNS)
 _TEXT = {
     "design_id", "paradigm", "routing", "link", "bottleneck", "feasible", "infeasible_reason", "on_front",
-    "weight_dtype", "kv_dtype", "compute_dtype", "role_<pool>",
+    "weight_dtype", "kv_dtype", "compute_dtype", "role_<pool>", "recompute", "schedule", "layers",
 }  # fmt: skip
 
 _GAINS = ("gain_equal", "gain_apart")

@@ -9,7 +9,14 @@ from types import ModuleType
 from typing import Any
 
 from dse.study import Envelope
-from search_spaces import pd_serving, pd_serving_problem, pd_serving_study
+from search_spaces import (
+    dp_training,
+    dp_training_study,
+    pd_serving,
+    pd_serving_problem,
+    pd_serving_study,
+    training_problem,
+)
 from search_spaces.space import Space
 
 
@@ -39,5 +46,11 @@ PARADIGMS: Mapping[str, Paradigm] = {
         portable=pd_serving_problem.portable,
         space=pd_serving.ServingSpace,
         formulation=_pd_provisioning,
+    ),
+    "dp_training": Paradigm(
+        study_type=dp_training_study.DpStudy,
+        resolve=dp_training_study.resolve,
+        portable=training_problem.portable,
+        space=dp_training.DpSpace,
     ),
 }

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.bill import PoolBill
-from dse.model.partition import MeasuredStaircase, Staircase
+from dse.model.share_time import MeasuredStaircase, Staircase
 from dse.model.training_memory import boundary_byte
 from dse.model.training_pool import ONE_BATCH, TrainingPool, TrainingSettings
 
@@ -48,10 +47,9 @@ class DpTable:
     """On a device: of a micro-batch through all layers; on a streaming device: of one layer of one sample."""
     fits: Bools
     active: Bools
-    bill: PoolBill
 
 
-def dp_table(pool: TrainingPool, s: TrainingSettings, bill: PoolBill) -> DpTable:
+def dp_table(pool: TrainingPool, s: TrainingSettings) -> DpTable:
     """Everything the partition needs to know of one pool."""
     work, active = pool.work, s.n > 0
     states = pool.states_byte(work.parameters, s)
@@ -82,7 +80,6 @@ def dp_table(pool: TrainingPool, s: TrainingSettings, bill: PoolBill) -> DpTable
         activations_byte=activations,
         fits=fits | ~active,
         active=active,
-        bill=bill,
     )
 
 

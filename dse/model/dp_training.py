@@ -96,7 +96,7 @@ def screen(system: DpSystem, rows: Sequence[Ints], link: int) -> Screen:
     possible = np.isfinite(found.step_s) & fits(system, flat)
     busy = np.divide(found.busy_s, found.step_s[:, None], out=np.zeros_like(found.busy_s), where=possible[:, None])
     pairs = ring_links([t.active[r] for t, r in zip(system.tables, flat, strict=True)])
-    links, bills = system.fleet.links, [t.bill for t in system.tables]
+    links, bills = system.fleet.links, system.fleet.bills
     cost = total_of([bill.usd_per_h(r, busy[:, p]) for p, (bill, r) in enumerate(zip(bills, flat, strict=True))])
     power = total_of([bill.provisioned_w[r] for bill, r in zip(bills, flat, strict=True)])
     columns = {

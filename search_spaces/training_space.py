@@ -1,0 +1,357 @@
+"""What the spaces of both training paradigms do alike: the grid, columns of a design, steps, baselines, suggestion."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.model.screening import Explanation, Screen
+from dse.model.training_pool import TrainingPool, TrainingSettings
+from dse.model.training_run import TrainingFleet, tokens_per_s
+
+from .grid import Grid, Unit
+from .space import Step, Yardstick, largest_ratio, purchase_step
+from .training_options import Regime, bills_of, pool_options, pools_of
+from .training_problem import TrainingProblem
+
+if TYPE_CHECKING:
+    import optuna
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Values = NDArray[np.generic]
+Cell = TypeVar("Cell", bound=np.generic)
+
+
+class TrainingSystem(Protocol):
+    """One regime of a training study."""
+
+    @property
+    def fleet(self) -> TrainingFleet:
+        """What the designs share besides their pools' times."""
+        ...
+
+
+class Evaluated(Protocol):
+    """Every number of N designs."""
+
+    @property
+    def columns(self) -> dict[str, Floats]:
+        """Columns of the frame (N,)."""
+        ...
+
+    @property
+    def pool_columns(self) -> dict[str, Floats]:
+        """Columns per pool (N, P)."""
+        ...
+
+    @property
+    def pairs(self) -> Floats:
+        """Links between pools (N,)."""
+        ...
+
+
+System = TypeVar("System", bound=TrainingSystem)
+Scored = TypeVar("Scored", bound=Evaluated)
+
+
+class TrainingSpace(ABC, Generic[System, Scored]):
+    """All designs of one training study."""
+
+    paradigm: str
+    pipeline: bool
+    """Whether stages, schedule and offload are part of a design."""
+
+    def __init__(self, problem: TrainingProblem) -> None:
+        self.problem = problem
+        self.regimes = self.all_regimes()
+        self.options = tuple(pool_options(o) for o in problem.pools)
+        self.grid = Grid([[len(problem.link_names), *map(len, self.options)] for _ in self.regimes])
+        self._systems: dict[Regime, System] = {}
+        self._best: dict[float, tuple[float, float]] = {}
+
+    # -- what a paradigm says ---------------------------------------------------------------------
+
+    @abstractmethod
+    def all_regimes(self) -> tuple[Regime, ...]:
+        """What may hold for the whole fleet."""
+
+    @abstractmethod
+    def build(self, problem: TrainingProblem, regime: Regime, settings: Sequence[TrainingSettings]) -> System:
+        """The tables of one regime over these settings."""
+
+    @abstractmethod
+    def legal_rows(self, system: System, rows: Sequence[Ints], link: int | Ints) -> Bools:
+        """Which designs are on offer; rows broadcast together."""
+
+    @abstractmethod
+    def screened(self, system: System, rows: Sequence[Ints], link: int) -> Screen:
+        """What a search needs of a block of designs."""
+
+    @abstractmethod
+    def evaluated(self, system: System, rows: Ints, link: Ints) -> Scored:
+        """Every number of N designs."""
+
+    @abstractmethod
+    def words(self, system: System, rows: Ints, found: Scored) -> dict[str, NDArray[np.object_]]:
+        """`bottleneck` and `infeasible_reason` of N designs."""
+
+    @abstractmethod
+    def score_design(self, settings: Mapping[str, str]) -> tuple[dict[str, Values], Explanation]:
+        """One design given as key -> text, on or off the axes, and what explains it."""
+
+    # -- the grid ---------------------------------------------------------------------------------
+
+    @property
+    def n_designs(self) -> int:
+        """Size of the grid, legal or not."""
+        return self.grid.n_designs
+
+    @property
+    def n_options(self) -> int:
+        """Settings of all pools together."""
+        return sum(map(len, self.options))
+
+    @property
+    def pool_names(self) -> tuple[str, ...]:
+        """Names of the pools, in the study's order."""
+        return tuple(o.name for o in self.problem.pools)
+
+    @property
+    def enumeration_refusal(self) -> str:
+        """Enumeration answers every training study exactly."""
+        return ""
+
+    @property
+    def demand(self) -> tuple[str, float] | None:
+        """A training study has limits, such as one on train_time_s, but no demand."""
+        return None
+
+    @property
+    def tie_breakers(self) -> tuple[str, ...]:
+        """Narrower links; less sharding, which asks less of the network than the model counts."""
+        return ("link_gb_s", *(f"zero_stage_{name}" for name in self.pool_names))
+
+    def system(self, regime: Regime) -> System:
+        """Tables of one regime over all options, built once."""
+        if regime not in self._systems:
+            self._systems[regime] = self.build(self.problem, regime, self.options)
+        return self._systems[regime]
+
+    def units(self) -> Iterator[Unit]:
+        """Blocks of the grid, in order, each covered once."""
+        return self.grid.units()
+
+    def n_units(self) -> int:
+        """How many blocks `units` gives."""
+        return self.grid.n_units()
+
+    def screen_unit(self, unit: Unit) -> tuple[Screen, Bools, int]:
+        """A block's screen, which of it is legal, and the grid index of its first design."""
+        system, rows = self.system(self.regimes[unit.regime]), self.grid.rows_of(unit)
+        legal = self.legal_rows(system, rows, unit.link)
+        return self.screened(system, rows, unit.link), legal, self.grid.first_of(unit)
+
+    def legal(self, index: Ints) -> Bools:
+        """Which grid indices are legal designs."""
+
+        def of_regime(regime: int, rows: Ints, link: Ints) -> dict[str, Bools]:
+            return {"legal": self.legal_rows(self.system(self.regimes[regime]), list(rows), link)}
+
+        return self.grid.by_regime(index, of_regime)["legal"]
+
+    # -- scoring ----------------------------------------------------------------------------------
+
+    def score(self, index: Ints) -> dict[str, Values]:
+        """Every column of the designs at these grid indices, in order."""
+        ids = np.array([f"d{i}" for i in index], dtype=object)
+        return {"design_id": ids, **self._by_regime(index, self.all_columns)}
+
+    def numbers(self, index: Ints) -> dict[str, Floats]:
+        """Every numeric column of these designs, without the words; what a search needs."""
+
+        def numeric(problem: TrainingProblem, regime: Regime, system: System, rows: Ints, link: Ints,
+                    found: Scored) -> dict[str, Floats]:  # fmt: skip
+            design = self._design_numbers(problem, regime, system, rows, link, found)
+            return found.columns | {name: np.asarray(values, dtype=np.float64) for name, values in design.items()}
+
+        return self._by_regime(index, numeric)
+
+    def _by_regime(
+        self,
+        index: Ints,
+        columns_of: Callable[[TrainingProblem, Regime, System, Ints, Ints, Scored], dict[str, NDArray[Cell]]],
+    ) -> dict[str, NDArray[Cell]]:
+        def of_regime(position: int, rows: Ints, link: Ints) -> dict[str, NDArray[Cell]]:
+            regime = self.regimes[position]
+            system = self.system(regime)
+            return columns_of(self.problem, regime, system, rows, link, self.evaluated(system, rows, link))
+
+        return self.grid.by_regime(index, of_regime)
+
+    def _design_numbers(
+        self, problem: TrainingProblem, regime: Regime, system: System, rows: Ints, link: Ints, found: Scored
+    ) -> dict[str, Values]:
+        """Numeric columns that name the design, and those that exist per pool."""
+        columns: dict[str, Values] = {}
+        for p, (name, s, r) in enumerate(zip(self.pool_names, system.fleet.settings, rows, strict=True)):
+            columns |= {
+                f"n_{name}": s.n[r],
+                f"instance_size_{name}": s.g[r],
+                f"micro_batch_{name}": s.micro_batch[r],
+                f"zero_stage_{name}": s.zero_stage[r],
+                f"replicas_{name}": s.replicas[r].astype(np.int64),
+                **({f"stages_{name}": s.stages[r]} if self.pipeline else {}),
+                **{f"{key}_{name}": values[:, p] for key, values in found.pool_columns.items()},
+            }
+        n = rows.shape[1]
+        columns["link_gb_s"] = np.where(found.pairs > 0, problem.links.byte_s[link] / 1e9, 0.0)
+        if self.pipeline:
+            columns |= {
+                "chunks": np.full(n, regime.chunks),
+                "offload_layers": np.full(n, regime.offload_layers),
+                "collect": np.full(n, regime.collect),
+            }
+        return columns
+
+    def all_columns(
+        self, problem: TrainingProblem, regime: Regime, system: System, rows: Ints, link: Ints, found: Scored
+    ) -> dict[str, Values]:
+        """Every column of N designs but their names."""
+        n = rows.shape[1]
+        words = {"paradigm": self.paradigm, "compute_dtype": regime.compute_dtype, "recompute": regime.recompute}
+        if self.pipeline:
+            words["schedule"] = regime.schedule
+        names = np.array(problem.link_names, dtype=object)[link]
+        return {
+            **{key: np.full(n, word, dtype=object) for key, word in words.items()},
+            **self._design_numbers(problem, regime, system, rows, link, found),
+            "link": np.where(found.pairs > 0, names, "none").astype(object),
+            **found.columns,
+            **self.words(system, rows, found),
+        }
+
+    # -- one design -------------------------------------------------------------------------------
+
+    def settings_of(self, row: Mapping[str, Any]) -> dict[str, str]:
+        """The `--set` keys that give a frame's row again."""
+        settings = {k: str(row[k]) for k in ("compute_dtype", "recompute")}
+        settings["global_batch"] = str(int(row["global_batch"]))
+        for pool in self.pool_names:
+            settings[f"n_{pool}"] = str(int(row[f"n_{pool}"]))
+            if int(row[f"n_{pool}"]) == 0:
+                continue
+            keys = ("instance_size", "micro_batch", "zero_stage", *(("stages",) if self.pipeline else ()))
+            settings |= {f"{key}_{pool}": str(int(row[f"{key}_{pool}"])) for key in keys}
+        if self.pipeline:
+            settings["schedule"] = str(row["schedule"])
+            settings |= {k: str(int(row[k])) for k in ("chunks", "offload_layers", "collect")}
+        if str(row["link"]) != "none":
+            settings["link"] = str(row["link"])
+        return settings
+
+    def next_steps(self, row: Mapping[str, Any]) -> list[Step]:
+        """A purchase step of each pool that is bought, the next wider link, and 1 GB/s more."""
+        steps = []
+        for offer in self.problem.pools:
+            n = int(row[f"n_{offer.name}"])
+            if n == 0:
+                continue
+            stages = int(row[f"stages_{offer.name}"]) if self.pipeline else 1
+            unit = int(row[f"instance_size_{offer.name}"]) * stages
+            more = next((c for c in offer.counts if c > n and c % unit == 0), n + purchase_step(offer.counts, unit))
+            beyond = " (beyond the study's count)" if more > offer.counts[-1] else ""
+            steps.append(Step(f"{more - n} more {offer.name}{beyond}", {f"n_{offer.name}": str(more)}))
+        names = self.problem.link_names
+        if str(row["link"]) in names:
+            at = names.index(str(row["link"]))
+            if at + 1 < len(names):
+                steps.append(Step(f"link {names[at + 1]} instead of {names[at]}", {"link": names[at + 1]}))
+            wider = {"link_gb_s": repr(float(row["link_gb_s"]) + 1.0)}
+            steps.append(Step("1 GB/s more of link", wider, replaces=("link",), priced=False))
+        return steps
+
+    # -- baselines --------------------------------------------------------------------------------
+
+    def yardsticks(self, columns: Mapping[str, Values]) -> dict[str, Yardstick]:
+        """The best fleets of one pool at each design's global batch, whatever the user's limits allow."""
+        batch = np.asarray(columns["global_batch"], dtype=np.float64)
+        per_usd, per_w = np.empty(len(batch)), np.empty(len(batch))
+        for g in np.unique(batch):
+            per_usd[batch == g], per_w[batch == g] = self._best_single(float(g))
+        return {
+            "gain_equal_cost": Yardstick("cost_usd_per_h", per_usd),
+            "gain_equal_power": Yardstick("power_w", per_w),
+        }
+
+    def _best_single(self, global_batch: float) -> tuple[float, float]:
+        """Best tokens/s per USD/h and per W of any pool alone."""
+        if global_batch not in self._best:
+            per_usd = per_w = 0.0
+            for regime in self.single_regimes(int(global_batch)):
+                system = self._systems.get(regime) or self.build(self.problem, regime, self.options)
+                fleet = system.fleet
+                for bill, alone_s in zip(fleet.bills, fleet.alone_s, strict=True):
+                    tok_s = tokens_per_s(fleet.batch_tokens, alone_s)
+                    cost = bill.usd_per_h(np.arange(len(alone_s)), 1.0)
+                    per_usd = max(per_usd, largest_ratio(tok_s, cost))
+                    per_w = max(per_w, largest_ratio(tok_s, bill.provisioned_w))
+            self._best[global_batch] = per_usd, per_w
+        return self._best[global_batch]
+
+    def single_regimes(self, global_batch: int) -> list[Regime]:
+        """Regimes in which a pool alone is tried at a global batch, on the axis or off it."""
+        at = [replace(r, global_batch=global_batch, offload_layers=0, collect=1) for r in self.regimes]
+        return list(dict.fromkeys(at))
+
+    # -- Optuna: what is bought outside, how it is set up inside ----------------------------------
+
+    @cached_property
+    def outer_axes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Axes that a trial draws: the regime and the devices of each pool."""
+        counts = tuple(
+            (f"n_{o.name}", tuple(int(n) for n in np.unique(s.n)))
+            for o, s in zip(self.problem.pools, self.options, strict=True)
+        )
+        return (("regime", tuple(range(len(self.regimes)))), *counts)
+
+    def suggest(self, trial: optuna.Trial) -> tuple[int, ...]:
+        """Draws the outer structure: an index on each outer axis."""
+        return tuple(trial.suggest_int(name, 0, len(values) - 1) for name, values in self.outer_axes)
+
+    def inner(self, outer: tuple[int, ...]) -> Ints:
+        """Grid indices of every legal design with this outer structure: sizes, batches, sharding, links."""
+        chosen = [
+            np.flatnonzero(s.n == values[i])
+            for s, (_, values), i in zip(self.options, self.outer_axes[1:], outer[1:], strict=True)
+        ]
+        links = np.arange(len(self.problem.link_names), dtype=np.int64)
+        index = self.grid.crossing(outer[0], [links, *chosen])
+        return index[self.legal(index)] if len(index) else index
+
+
+def fleet_of(
+    problem: TrainingProblem,
+    regime: Regime,
+    settings: Sequence[TrainingSettings],
+    alone_s: Callable[[tuple[TrainingPool, ...]], Sequence[Floats]],
+) -> TrainingFleet:
+    """What the designs of a regime share; `alone_s` gives each pool's step time alone."""
+    pools = pools_of(problem, regime)
+    return TrainingFleet(
+        pools=pools,
+        settings=tuple(settings),
+        bills=bills_of(problem, settings),
+        alone_s=tuple(alone_s(pools)),
+        links=problem.links,
+        global_batch=regime.global_batch,
+        site=problem.site,
+        run=problem.run,
+    )
