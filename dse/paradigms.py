@@ -15,6 +15,8 @@ from search_spaces import (
     pd_serving,
     pd_serving_problem,
     pd_serving_study,
+    pp_training,
+    pp_training_study,
     training_problem,
 )
 from search_spaces.space import Space
@@ -52,5 +54,11 @@ PARADIGMS: Mapping[str, Paradigm] = {
         resolve=dp_training_study.resolve,
         portable=training_problem.portable,
         space=dp_training.DpSpace,
+    ),
+    "pp_training": Paradigm(
+        study_type=pp_training_study.PpStudy,
+        resolve=pp_training_study.resolve,
+        portable=training_problem.portable,
+        space=pp_training.PpSpace,
     ),
 }

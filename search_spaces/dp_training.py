@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.model.bill import PoolBill
 from dse.model.dp_pool import dp_table
 from dse.model.dp_training import DpSystem, Evaluation, evaluate, screen
 from dse.model.dp_training_explain import bottlenecks, explanation, infeasible_reasons
@@ -29,7 +30,7 @@ Floats = NDArray[np.float64]
 Values = NDArray[np.generic]
 
 
-class DpSpace(TrainingSpace[DpSystem, Evaluation]):
+class DpSpace(TrainingSpace[TrainingProblem, DpSystem, Evaluation]):
     """All designs of one dp_training study."""
 
     paradigm = "dp_training"
@@ -42,7 +43,7 @@ class DpSpace(TrainingSpace[DpSystem, Evaluation]):
     def build(self, problem: TrainingProblem, regime: Regime, settings: Sequence[TrainingSettings]) -> DpSystem:
         """Every pool's time for a share of the batch, over its settings."""
 
-        def alone_s(pools: tuple[TrainingPool, ...]) -> list[Floats]:
+        def alone_s(pools: tuple[TrainingPool, ...], _: tuple[PoolBill, ...]) -> list[Floats]:
             tables = [dp_table(pool, s) for pool, s in zip(pools, settings, strict=True)]
             return [t.share.time_s(float(regime.global_batch)) for t in tables]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 from dse.errors import InputError
 from dse.model.training_pool import TrainingSettings
@@ -14,16 +15,18 @@ from .design_keys import DesignKeys
 from .training_options import Regime, settings_of_rows
 from .training_problem import TrainingOffer, TrainingProblem
 
+Problem = TypeVar("Problem", bound=TrainingProblem)
+
 POOL_KEYS = ("n", "instance_size", "micro_batch", "zero_stage", "replicas")
 FLEET_KEYS = ("link_gb_s", "link", "global_batch", "recompute", "compute_dtype")
 
 
-class TrainingDesign:
+class TrainingDesign(Generic[Problem]):
     """Reads the keys that every training design has; a paradigm reads its own before `finish`."""
 
     def __init__(
         self,
-        problem: TrainingProblem,
+        problem: Problem,
         given: Mapping[str, str],
         pool_keys: tuple[str, ...] = (),
         fleet_keys: tuple[str, ...] = (),
@@ -57,7 +60,7 @@ class TrainingDesign:
         zero = keys.whole(f"zero_stage_{name}", offer.zero_stage[0], 0, 3)
         return (n, g, stages, micro, zero)
 
-    def finish(self, rows: list[tuple[int, int, int, int, int]]) -> tuple[TrainingProblem, list[TrainingSettings]]:
+    def finish(self, rows: list[tuple[int, int, int, int, int]]) -> tuple[Problem, list[TrainingSettings]]:
         """The problem with this design's links and regime, and its settings; InputError with every fault."""
         for offer, row in zip(self._problem.pools, rows, strict=True):
             device, dtype = offer.device, self.regime.compute_dtype

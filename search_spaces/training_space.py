@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.model.bill import PoolBill
 from dse.model.screening import Explanation, Screen
 from dse.model.training_pool import TrainingPool, TrainingSettings
 from dse.model.training_run import TrainingFleet, tokens_per_s
@@ -58,18 +59,19 @@ class Evaluated(Protocol):
         ...
 
 
+Problem = TypeVar("Problem", bound=TrainingProblem)
 System = TypeVar("System", bound=TrainingSystem)
 Scored = TypeVar("Scored", bound=Evaluated)
 
 
-class TrainingSpace(ABC, Generic[System, Scored]):
+class TrainingSpace(ABC, Generic[Problem, System, Scored]):
     """All designs of one training study."""
 
     paradigm: str
     pipeline: bool
     """Whether stages, schedule and offload are part of a design."""
 
-    def __init__(self, problem: TrainingProblem) -> None:
+    def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.regimes = self.all_regimes()
         self.options = tuple(pool_options(o) for o in problem.pools)
@@ -84,7 +86,7 @@ class TrainingSpace(ABC, Generic[System, Scored]):
         """What may hold for the whole fleet."""
 
     @abstractmethod
-    def build(self, problem: TrainingProblem, regime: Regime, settings: Sequence[TrainingSettings]) -> System:
+    def build(self, problem: Problem, regime: Regime, settings: Sequence[TrainingSettings]) -> System:
         """The tables of one regime over these settings."""
 
     @abstractmethod
@@ -341,15 +343,15 @@ def fleet_of(
     problem: TrainingProblem,
     regime: Regime,
     settings: Sequence[TrainingSettings],
-    alone_s: Callable[[tuple[TrainingPool, ...]], Sequence[Floats]],
+    alone_s: Callable[[tuple[TrainingPool, ...], tuple[PoolBill, ...]], Sequence[Floats]],
 ) -> TrainingFleet:
     """What the designs of a regime share; `alone_s` gives each pool's step time alone."""
-    pools = pools_of(problem, regime)
+    pools, bills = pools_of(problem, regime), bills_of(problem, settings)
     return TrainingFleet(
         pools=pools,
         settings=tuple(settings),
-        bills=bills_of(problem, settings),
-        alone_s=tuple(alone_s(pools)),
+        bills=bills,
+        alone_s=tuple(alone_s(pools, bills)),
         links=problem.links,
         global_batch=regime.global_batch,
         site=problem.site,

@@ -1,0 +1,143 @@
+"""Times of one pipeline stage and of a wafer that serves all stages (docs/model.md, section 9).
+
+A stage of l layers on an instance of g devices takes, for a micro-batch of m,
+
+    forward   l (tau + F_layer(m)/(g P e_c) + 2 allreduce(m s h act, g)) + head + out
+    backward  l (2 (tau + F_layer(m)/(g P e_c)) + 2 allreduce) + recomputation + 2 head + out
+
+so that both together are l tau_layer(m) + 3 head + 2 out, tau_layer = passes (tau + F/(g P e_c)) + n_ar allreduce.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.model.training_pool import TrainingPool
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NUDGE_FRAC = 1e-12
+"""Added to a time before it is rounded down to layers, so that rounding loses none."""
+MOST_ROUNDS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTime:
+    """One layer of one micro-batch on an instance, in parts [s]; arrays broadcast."""
+
+    forward_compute_s: Floats
+    backward_compute_s: Floats
+    """Recomputation included."""
+    fixed_s: float
+    """tau of one pass."""
+    forwards: float
+    """Passes of forward and backward together, in units of a forward."""
+    allreduce_s: Floats
+    """One of them."""
+    allreduces: float
+    """Of forward and backward together; two are the forward's."""
+
+    @property
+    def forward_s(self) -> Floats:
+        """Forward of the layer."""
+        return self.fixed_s + self.forward_compute_s + 2.0 * self.allreduce_s
+
+    @property
+    def backward_s(self) -> Floats:
+        """Backward of the layer."""
+        fixed = (self.forwards - 1.0) * self.fixed_s
+        return fixed + self.backward_compute_s + (self.allreduces - 2.0) * self.allreduce_s
+
+    @property
+    def both_s(self) -> Floats:
+        """tau_layer(m): passes (tau + F/(g P e_c)) + n_ar allreduce."""
+        return self.forward_s + self.backward_s
+
+
+def layer_time(pool: TrainingPool, micro_batch: Ints | Floats, g: Ints) -> LayerTime:
+    """One layer of a micro-batch on instances of g devices."""
+    work, rate = pool.work, g * pool.sustained_flop_s
+    return LayerTime(
+        forward_compute_s=micro_batch * work.layer_flop / rate,
+        backward_compute_s=micro_batch * work.layer_backward_flop / rate,
+        fixed_s=pool.efficiency.fixed_layer_s,
+        forwards=work.forwards,
+        allreduce_s=pool.layer_allreduce_s(micro_batch, g),
+        allreduces=work.allreduces,
+    )
+
+
+def hop_in_pool_s(pool: TrainingPool, micro_batch: Ints | Floats, g: Ints, stages: Ints) -> Floats:
+    """Activations from one stage to the next of the same pool [s]: l + m s h act/(C e_link).
+
+    Scale-out where the pool's part of a pipeline spans nodes.
+    """
+    d = pool.device
+    inside = g * stages <= d.node_size
+    latency = np.where(inside, d.link_latency_s, d.scale_out_latency_s)
+    bandwidth = np.where(inside, d.link_byte_s, d.scale_out_byte_s) * d.link_efficiency
+    return latency + micro_batch * pool.work.boundary_byte / bandwidth
+
+
+def offload_threshold_s(layer_s: Floats, layers_per_stage: Floats, stages: Floats) -> Floats:
+    """Time of a layer on the wafer at which handing it one layer of each stage breaks even [s]: l tau_gpu(m)/K.
+
+    The wafer's period K tau_wse must not exceed the l tau_gpu that a stage takes without offload.
+
+    >>> float(offload_threshold_s(np.array(0.02), np.array(8.0), np.array(4.0)))
+    0.04
+    """
+    return layers_per_stage * layer_s / stages
+
+
+def server_period_s(
+    wafer_layer_s: Floats, stages: Floats, offload_layers: float, pipelines: Floats, collect: float
+) -> Floats:
+    """Time a wafer takes for one micro-batch of each pipeline that it serves [s]: (R/q) K k tau_wse(q m).
+
+    >>> float(server_period_s(np.array(0.01), np.array(4.0), 2.0, np.array(8.0), 4.0))
+    0.16
+    """
+    return pipelines / collect * stages * offload_layers * wafer_layer_s
+
+
+def balanced_layers(layers: Ints, layer_s: Floats, other_s: Floats) -> Ints:
+    """Layers of each stage (C, K) that make the slowest stage fastest: min max_s l_s layer_s + other_s, l_s >= 1.
+
+    Exact, by bisection on the time between times that stages take. Layers to spare are taken from the slowest stage,
+    the first of equals, which holds the most activations. A chain of more stages than layers gets one each.
+
+    >>> balanced_layers(np.array([10]), np.array([[1.0, 1.0, 2.0]]), np.array([[0.0, 0.0, 1.0]])).tolist()
+    [[4, 4, 2]]
+    """
+    n_stages = layer_s.shape[1]
+    total = np.maximum(layers, n_stages).astype(np.float64)
+    fair = total / (1.0 / layer_s).sum(axis=1)
+    low = (other_s + layer_s).max(axis=1)
+    high = np.maximum(low, (np.ceil(fair[:, None] / layer_s) * layer_s + other_s).max(axis=1))
+    for _ in range(MOST_ROUNDS):
+        middle = np.where(low < high, 0.5 * (low + high), high)
+        middle = np.where(middle < high, middle, low)
+        count = _within(middle, layer_s, other_s)
+        enough = count.sum(axis=1) >= total
+        reached = (other_s + layer_s * count).max(axis=1)
+        following = (other_s + layer_s * (count + 1.0)).min(axis=1)
+        high = np.where(enough, np.minimum(high, reached), high)
+        low = np.where(enough, np.minimum(low, high), np.minimum(np.maximum(low, following), high))
+        if (low >= high).all():
+            break
+    count = _within(high, layer_s, other_s)
+    rows = np.arange(len(count))
+    while (surplus := count.sum(axis=1) - total > 0).any():
+        time_s = np.where(count > 1.0, other_s + layer_s * count, -np.inf)
+        count[rows[surplus], time_s.argmax(axis=1)[surplus]] -= 1.0
+    return count.astype(np.int64)
+
+
+def _within(time_s: Floats, layer_s: Floats, other_s: Floats) -> Floats:
+    """Most layers of each stage within a time, at least one (C, K)."""
+    return np.maximum(np.floor((time_s[:, None] * (1.0 + NUDGE_FRAC) - other_s) / layer_s), 1.0)

@@ -1,0 +1,349 @@
+"""One step of pipeline designs: schedules, and layers handed to wafers (docs/model.md, section 9).
+
+    GPipe, 1F1B, interleaved   of the stages' times, by `pp_schedule`
+    decoupled                  T = one micro-batch's path + (N-1) max(max_s (f_s + b_s), period of the wafer)
+
+A wafer that serves one pipeline with its own micro-batch is one more stage. The all-reduce of gradients over the R
+pipelines follows. What the link between pools carries in a step takes at least its bytes over S: no schedule is
+faster than that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.model.dp_pool import DpTable, dp_table, margin_byte
+from dse.model.pp_chain import Chain, Placement, PpSystem, chain_of, placement
+from dse.model.pp_memory import server_margin_byte, stage_margin_byte
+from dse.model.pp_schedule import gpipe_s, interleaved_s, one_f_one_b_bound_s, one_f_one_b_s
+from dse.model.pp_stage import LayerTime, layer_time, server_period_s
+from dse.model.training_pool import TrainingSettings
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+FAULTS = ("micro_batches", "layers", "sharing", "interleaving")
+"""Structural: N is no whole number; fewer layers than stages; wafers, pipelines and calls do not divide; interleaved
+pieces without a layer, or N no multiple of K."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Steps:
+    """What a step of N designs comes to; pools in (N, P)."""
+
+    step_s: Floats
+    path_s: Floats
+    """One micro-batch through all stages, there and back."""
+    n_micro: Floats
+    gradient_s: Floats
+    total_s: Floats
+    """Busy time of each pool's instances."""
+    compute_s: Floats
+    communication_s: Floats
+    fixed_s: Floats
+    flop: Floats
+    margin_byte: Floats
+    """Left on the tightest device of each pool; infinite for a pool that is not bought."""
+    crossing_byte: Floats
+    """Carried by the busiest direction of a link."""
+    fault: dict[str, Bools]
+    kept: Ints
+    """Layers that each stage computes itself; 0 beyond the last (N, most stages)."""
+    server_layers: Floats
+    """Layers on the wafers."""
+    whole: Bools
+    """One pool of streaming devices that each hold the whole model."""
+
+    @property
+    def possible(self) -> Bools:
+        """Whether the structure is sound and everything fits."""
+        broken = np.logical_or.reduce(list(self.fault.values()))
+        return np.asarray(~broken & (self.margin_byte >= 0).all(axis=1) & np.isfinite(self.step_s))
+
+
+def _empty(n: int, n_pools: int, most_stages: int) -> Steps:
+    def pools() -> Floats:
+        return np.zeros((n, n_pools))
+
+    return Steps(
+        step_s=np.full(n, np.inf),
+        path_s=np.full(n, np.inf),
+        n_micro=np.ones(n),
+        gradient_s=np.zeros(n),
+        total_s=pools(),
+        compute_s=pools(),
+        communication_s=pools(),
+        fixed_s=pools(),
+        flop=pools(),
+        margin_byte=np.full((n, n_pools), np.inf),
+        crossing_byte=np.zeros(n),
+        fault={name: np.zeros(n, dtype=np.bool_) for name in FAULTS},
+        kept=np.zeros((n, most_stages), dtype=np.int64),
+        server_layers=np.zeros(n),
+        whole=np.zeros(n, dtype=np.bool_),
+    )
+
+
+def steps_of(system: PpSystem, rows: Ints, link: Ints, *, exact: bool = True) -> Steps:
+    """Steps of N designs; without `exact` the 1F1B step is its lower bound. Rows (P, N), link (N,)."""
+    place = placement(system, rows)
+    n_stages = place.n_stages
+    most = int(n_stages.max(initial=1))
+    found = _empty(rows.shape[1], rows.shape[0], most)
+    code = _chain_code(system, rows, link)
+    for k in np.unique(n_stages):
+        designs = np.flatnonzero((n_stages == k) & place.same_replicas)
+        if not k or not len(designs):
+            continue
+        _, first, which = np.unique(code[designs], return_index=True, return_inverse=True)
+        distinct = chain_of(system, place, designs[first], link[designs[first]])
+        _step(system, place, distinct.rows(which.reshape(-1)), designs, link[designs], found, exact=exact)
+    _whole_models(system, place, rows, found)
+    return found
+
+
+def _chain_code(system: PpSystem, rows: Ints, link: Ints) -> Ints:
+    """A number for each combination of instance sizes, stages, micro-batches and link: equal codes, equal chains."""
+    code = link.astype(np.int64)
+    for s, r in zip(system.fleet.settings, rows, strict=True):
+        keys = np.stack([s.g, s.stages, s.micro_batch, (s.n > 0).astype(np.int64)], axis=1)
+        unique, config = np.unique(keys, axis=0, return_inverse=True)
+        code = code * len(unique) + config.reshape(-1)[r]
+    return code
+
+
+def _step(
+    system: PpSystem, place: Placement, chain: Chain, designs: Ints, link: Ints, found: Steps, *, exact: bool
+) -> None:
+    """Fills in the designs of one number of stages."""
+    work, batch = system.fleet.pools[0].work, float(system.fleet.global_batch)
+    m, r = place.micro_batch[designs].astype(np.float64), place.replicas[designs]
+    n_stages = chain.pool.shape[1]
+    n_micro = batch / (r * m)
+    whole_n = np.maximum(np.floor(n_micro), 1.0)
+    wafers = place.wafers[designs]
+    pipelines = np.divide(r, wafers, out=np.zeros(len(r)), where=wafers > 0)
+    found.n_micro[designs] = whole_n
+    found.fault["micro_batches"][designs] = (n_micro != whole_n) | (n_micro < 1)
+    found.fault["layers"][designs] = chain.too_few
+    if system.offload_layers:
+        per_call = pipelines / system.collect
+        found.fault["sharing"][designs] = (pipelines != np.floor(pipelines)) | (per_call != np.floor(per_call))
+    if system.schedule == "interleaved":
+        small = (chain.kept < system.chunks).any(axis=1)
+        found.fault["interleaving"][designs] = (whole_n % n_stages != 0) | small
+    found.kept[designs[:, None], np.arange(n_stages)] = chain.kept
+    _chain_memory(system, place, chain, designs, whole_n, found)
+    crossing = _crossing_byte(system, place, designs, batch * work.boundary_byte)
+    found.crossing_byte[designs] = crossing
+    server = _server(system, place, designs)
+    with np.errstate(invalid="ignore"):
+        step = _scheduled_s(system, chain, whole_n, server, pipelines, link, m, exact=exact)
+    step = np.maximum(step, crossing / system.fleet.links.byte_s[link])
+    gradient = _gradient_s(system, place, chain, designs)
+    found.gradient_s[designs] = gradient
+    found.step_s[designs] = step + gradient
+    found.path_s[designs] = chain.both_s.sum(axis=1) + (server.period_one_s if server else 0.0)
+    _pool_times(system, place, chain, designs, whole_n, server, pipelines, found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """The wafers that serve N designs: K k layers of one call of q micro-batches."""
+
+    pool: Ints
+    """Position of the pool among the pools."""
+    forward_s: Floats
+    backward_s: Floats
+    compute_s: Floats
+    fixed_s: Floats
+    layers: Floats
+
+    @property
+    def period_one_s(self) -> Floats:
+        """Forward and backward of one call: K k tau_wse(q m)."""
+        return self.forward_s + self.backward_s
+
+
+def _server(system: PpSystem, place: Placement, designs: Ints) -> Server | None:
+    if not system.offload_layers:
+        return None
+    which = place.server[designs].argmax(axis=1)
+    layers = np.asarray(place.n_stages[designs] * float(system.offload_layers), dtype=np.float64)
+    m = np.asarray(place.micro_batch[designs] * float(system.collect), dtype=np.float64)
+    fields = {name: np.zeros(len(designs)) for name in ("forward", "backward", "compute", "fixed")}
+    for p, pool in enumerate(system.fleet.pools):
+        at = np.flatnonzero(which == p)
+        if not pool.streams or not len(at):
+            continue
+        t: LayerTime = layer_time(pool, m[at], place.g[designs[at], p])
+        fields["forward"][at] = t.forward_s
+        fields["backward"][at] = t.backward_s
+        fields["compute"][at] = t.forward_compute_s + t.backward_compute_s
+        fields["fixed"][at] = t.forwards * t.fixed_s
+    return Server(pool=which, layers=layers, **{f"{name}_s": layers * value for name, value in fields.items()})
+
+
+def _scheduled_s(
+    system: PpSystem,
+    chain: Chain,
+    n_micro: Floats,
+    server: Server | None,
+    pipelines: Floats,
+    link: Ints,
+    micro_batch: Floats,
+    *,
+    exact: bool,
+) -> Floats:
+    """Step without gradients [s]."""
+    if server is None:
+        return _schedule_s(system, chain.forward_s, chain.backward_s, chain, n_micro, exact=exact)
+    n_stages, links = chain.pool.shape[1], system.fleet.links
+    boundary = micro_batch * system.fleet.pools[0].work.boundary_byte
+    returns = (2.0 * n_stages - 1.0) * (links.latency_s[link] + boundary / links.byte_s[link])
+    step = np.empty(len(n_micro))
+    one_more = (pipelines == 1.0) & (system.collect == 1)
+    at = np.flatnonzero(one_more)
+    if len(at):
+        forward = np.concatenate([server.forward_s[at, None], chain.forward_s[at]], axis=1)
+        backward = np.concatenate([server.backward_s[at, None], chain.backward_s[at]], axis=1)
+        step[at] = _schedule_s(system, forward, backward, chain.rows(at), n_micro[at], exact=exact)
+    at = np.flatnonzero(~one_more)
+    if len(at):
+        period = server_period_s(
+            server.period_one_s[at] / server.layers[at], np.full(len(at), float(n_stages)),
+            float(system.offload_layers), pipelines[at], float(system.collect),
+        )  # fmt: skip
+        both = chain.both_s[at]
+        path = both.sum(axis=1) + server.period_one_s[at]
+        step[at] = path + (n_micro[at] - 1.0) * np.maximum(both.max(axis=1), period)
+    return step + returns
+
+
+def _schedule_s(
+    system: PpSystem, forward_s: Floats, backward_s: Floats, chain: Chain, n_micro: Floats, *, exact: bool
+) -> Floats:
+    if system.schedule == "gpipe":
+        return gpipe_s(forward_s, backward_s, n_micro)
+    if system.schedule == "interleaved":
+        transfers = (chain.out_forward_s + chain.out_backward_s).sum(axis=1)
+        return interleaved_s(forward_s, backward_s, transfers, n_micro, float(system.chunks))
+    return (one_f_one_b_s if exact else one_f_one_b_bound_s)(forward_s, backward_s, n_micro)
+
+
+def _crossing_byte(system: PpSystem, place: Placement, designs: Ints, batch_byte: float) -> Floats:
+    """Activations through the busiest direction of a link in one step, of the whole batch.
+
+    Between two pools of a chain they cross once each way. With offload every stage of a pool exchanges with the
+    wafers: K_p forward and K_p back, less one where the pool holds both ends of the chain.
+    """
+    stages = place.stages[designs]
+    if not system.offload_layers:
+        return np.where((stages > 0).sum(axis=1) > 1, batch_byte, 0.0)
+    ends_only = (stages > 0).sum(axis=1) == 1
+    return (2.0 * stages.max(axis=1) - ends_only) * batch_byte
+
+
+def _gradient_s(system: PpSystem, place: Placement, chain: Chain, designs: Ints) -> Floats:
+    """All-reduce of gradients over the pipelines, of the stage that takes longest; of wafers over each other."""
+    longest = np.zeros(len(designs))
+    for p, pool in enumerate(system.fleet.pools):
+        here = chain.pool == p
+        parameters = np.where(here, chain.parameters, 0.0).max(axis=1)
+        held = place.n_stages[designs] * system.offload_layers * pool.work.layer_parameters
+        parameters = np.where(place.server[designs, p], held, parameters)
+        stages = np.where(place.server[designs, p], 1, np.maximum(place.stages[designs, p], 1))
+        group = TrainingSettings(
+            n=place.n[designs, p],
+            g=place.g[designs, p],
+            stages=stages,
+            micro_batch=place.micro_batch[designs],
+            zero_stage=place.zero_stage[designs, p],
+        )
+        longest = np.maximum(longest, np.where(parameters > 0, pool.gradient_allreduce_s(parameters, group), 0.0))
+    return longest
+
+
+def _chain_memory(
+    system: PpSystem, place: Placement, chain: Chain, designs: Ints, n_micro: Floats, found: Steps
+) -> None:
+    margin = stage_margin_byte(system, place, chain, designs, n_micro)
+    for p, pool in enumerate(system.fleet.pools):
+        found.margin_byte[designs, p] = np.where(chain.pool == p, margin, np.inf).min(axis=1)
+        serves = place.server[designs, p]
+        if pool.streams and serves.any():
+            at = designs[serves]
+            found.margin_byte[at, p] = server_margin_byte(system, pool, place, p, at, n_micro[serves])
+        if not pool.computes:
+            used = serves | (chain.pool == p).any(axis=1)
+            found.margin_byte[designs[used], p] = -np.inf
+
+
+def _pool_times(
+    system: PpSystem,
+    place: Placement,
+    chain: Chain,
+    designs: Ints,
+    n_micro: Floats,
+    server: Server | None,
+    pipelines: Floats,
+    found: Steps,
+) -> None:
+    """Busy time of an instance of each pool and its parts, averaged over the pool's stages."""
+    work, batch = system.fleet.pools[0].work, float(system.fleet.global_batch)
+    layer_flop = work.layer_flop + work.layer_backward_flop
+    last = np.zeros(chain.pool.shape)
+    last[:, -1] = work.head_flop + work.head_backward_flop
+    for p in range(len(system.fleet.pools)):
+        here = chain.pool == p
+        share = n_micro / np.maximum(here.sum(axis=1), 1)
+
+        def mean(values: Floats, here: Bools = here, share: Floats = share) -> Floats:
+            return np.where(here, values, 0.0).sum(axis=1) * share
+
+        found.total_s[designs, p] = mean(chain.both_s)
+        found.compute_s[designs, p] = mean(chain.compute_s)
+        found.fixed_s[designs, p] = mean(chain.fixed_s)
+        found.communication_s[designs, p] = mean(chain.both_s - chain.compute_s - chain.fixed_s)
+        found.flop[designs, p] = batch * np.where(here, chain.kept * layer_flop + last, 0.0).sum(axis=1)
+        if server is not None:
+            at = np.flatnonzero(place.server[designs, p])
+            calls = n_micro[at] * pipelines[at] / system.collect
+            found.total_s[designs[at], p] = calls * server.period_one_s[at]
+            found.compute_s[designs[at], p] = calls * server.compute_s[at]
+            found.fixed_s[designs[at], p] = calls * server.fixed_s[at]
+            found.flop[designs[at], p] = batch * server.layers[at] * layer_flop
+    if server is not None:
+        found.server_layers[designs] = server.layers
+
+
+def _whole_models(system: PpSystem, place: Placement, rows: Ints, found: Steps) -> None:
+    """A pool of streaming devices alone, one stage: each wafer runs the whole model, its share as one batch."""
+    if system.offload_layers:
+        return
+    for p, pool in enumerate(system.fleet.pools):
+        if not pool.streams:
+            continue
+        at = np.flatnonzero((place.stages[:, p] == 1) & (place.chain.sum(axis=1) == 1) & place.chain[:, p])
+        if not len(at):
+            continue
+        table: DpTable = dp_table(pool, system.fleet.settings[p])
+        r, batch = rows[p, at], float(system.fleet.global_batch)
+        share = table.share.rows(r)
+        time_s = share.time_s(batch)
+        found.whole[at] = True
+        for fault in found.fault.values():
+            fault[at] = False
+        found.n_micro[at] = 1.0
+        found.step_s[at] = found.path_s[at] = time_s
+        works = np.isfinite(time_s)
+        found.total_s[at, p] = np.where(works, time_s, 0.0)
+        found.fixed_s[at, p] = np.where(works, table.fixed_step_s[r], 0.0)
+        found.communication_s[at, p] = found.gradient_s[at] = np.where(works, table.gradient_s[r], 0.0)
+        parts = found.fixed_s[at, p] + found.communication_s[at, p]
+        found.compute_s[at, p] = np.maximum(found.total_s[at, p] - parts, 0.0)
+        found.margin_byte[at, p] = margin_byte(table, r, np.full(len(at), batch))

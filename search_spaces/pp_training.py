@@ -1,0 +1,196 @@
+"""The designs of a pipeline training study.
+
+A regime of the grid is a data type, a recompute mode, a global batch, a schedule, and what is handed to wafers: k
+layers of each stage, q micro-batches at once. A pool's setting is its devices, instance size, stages, micro-batch and
+ZeRO stage. Layers are no axis: they are laid out so that the slowest stage is fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.model.bill import PoolBill
+from dse.model.pp_chain import PpSystem, placement
+from dse.model.pp_schedule import SCHEDULES
+from dse.model.pp_step import steps_of
+from dse.model.pp_training import Evaluation, evaluate, screen
+from dse.model.pp_training_explain import bottlenecks, explanation, infeasible_reasons, layer_texts
+from dse.model.screening import Explanation, Screen
+from dse.model.training_pool import TrainingPool, TrainingSettings
+from dse.model.training_run import TrainingFleet
+
+from .pp_training_study import MAX_STAGES, PpProblem
+from .training_design import TrainingDesign
+from .training_options import Regime, base_regimes
+from .training_problem import TrainingOffer
+from .training_space import TrainingSpace, fleet_of
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Values = NDArray[np.generic]
+
+
+class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
+    """All designs of one pp_training study."""
+
+    paradigm = "pp_training"
+    pipeline = True
+
+    def all_regimes(self) -> tuple[Regime, ...]:
+        """Base regimes times schedules times what is handed to wafers; interleaved pipelines hand over nothing."""
+        problem = self.problem
+        schedules = [
+            (schedule, chunks)
+            for schedule in problem.schedules
+            for chunks in (problem.chunks if schedule == "interleaved" else (1,))
+        ]
+        handed = [(0, 1)] if 0 in problem.offload_layers else []
+        handed += [(k, q) for k in problem.offload_layers if k > 0 for q in problem.collect]
+        return tuple(
+            replace(base, schedule=schedule, chunks=chunks, offload_layers=k, collect=q)
+            for base in base_regimes(problem)
+            for schedule, chunks in schedules
+            for k, q in handed
+            if k == 0 or schedule != "interleaved"
+        )
+
+    def build(self, problem: PpProblem, regime: Regime, settings: Sequence[TrainingSettings]) -> PpSystem:
+        """One regime over these settings."""
+
+        def alone_s(pools: tuple[TrainingPool, ...], bills: tuple[PoolBill, ...]) -> list[Floats]:
+            fleets = [
+                TrainingFleet(
+                    pools=(pool,),
+                    settings=(s,),
+                    bills=(bill,),
+                    alone_s=(),
+                    links=problem.links,
+                    global_batch=regime.global_batch,
+                    site=problem.site,
+                    run=problem.run,
+                )
+                for pool, s, bill in zip(pools, settings, bills, strict=True)
+            ]
+            return [_alone_s(_system(fleet, replace(regime, offload_layers=0, collect=1))) for fleet in fleets]
+
+        return _system(fleet_of(problem, regime, settings, alone_s), regime)
+
+    def legal_rows(self, system: PpSystem, rows: Sequence[Ints], link: int | Ints) -> Bools:
+        """Which designs are on offer.
+
+        Without offload every pool that is bought holds stages of as many pipelines, with one micro-batch. With it
+        exactly one pool of streaming devices serves the stages of the others. Where nothing crosses between pools the
+        first link stands for all; wafers that each run the whole model have no schedule, and count under the first.
+        """
+        shape = np.broadcast_shapes(*(r.shape for r in rows))
+        flat = np.stack([np.broadcast_to(r, shape).reshape(-1) for r in rows])
+        place = placement(system, flat)
+        on_chain, serving = place.chain.sum(axis=1), place.server.sum(axis=1)
+        legal = place.same_replicas & (on_chain >= 1)
+        if system.offload_layers:
+            one_stage = np.stack([s.stages[r] == 1 for s, r in zip(system.fleet.settings, flat, strict=True)], axis=1)
+            return np.asarray((legal & (serving == 1) & (one_stage | ~place.server).all(axis=1)).reshape(shape))
+        streams = np.array([p.streams for p in system.fleet.pools])
+        whole = (on_chain == 1) & (place.n_stages == 1) & (place.chain & streams).any(axis=1)
+        first = (system.schedule, system.chunks) == (self.regimes[0].schedule, self.regimes[0].chunks)
+        crosses = (on_chain > 1).reshape(shape)
+        return np.asarray((legal & (~whole | first)).reshape(shape) & (crosses | (np.asarray(link) == 0)))
+
+    def screened(self, system: PpSystem, rows: Sequence[Ints], link: int) -> Screen:
+        """Throughput, cost and power of a block; under 1F1B bounds on the good side."""
+        shape = np.broadcast_shapes(*(r.shape for r in rows))
+        flat = np.stack([np.broadcast_to(r, shape).reshape(-1) for r in rows])
+        return screen(system, flat, np.full(flat.shape[1], link, dtype=np.int64), shape)
+
+    def evaluated(self, system: PpSystem, rows: Ints, link: Ints) -> Evaluation:
+        """Every number of N designs."""
+        return evaluate(system, rows, link)
+
+    def words(self, system: PpSystem, rows: Ints, found: Evaluation) -> dict[str, NDArray[np.object_]]:
+        """Layers of each stage, what binds, and why a design cannot run."""
+        return {
+            "layers": layer_texts(system, found),
+            "bottleneck": bottlenecks(system, rows, found),
+            "infeasible_reason": infeasible_reasons(system, rows, found),
+        }
+
+    def score_design(self, settings: Mapping[str, str]) -> tuple[dict[str, Values], Explanation]:
+        """One design given as key -> text, on or off the axes, and what explains it."""
+        design = PpDesign(self.problem, settings)
+        problem, chosen = design.finish(design.rows)
+        system = replace(self.build(problem, design.regime, chosen), layers=design.layers)
+        rows = np.zeros((len(chosen), 1), dtype=np.int64)
+        link = np.array([design.link], dtype=np.int64)
+        found = evaluate(system, rows, link)
+        columns = self.all_columns(problem, design.regime, system, rows, link, found)
+        return {"design_id": np.array(["set"], dtype=object), **columns}, explanation(system, rows, link, found)
+
+
+def _system(fleet: TrainingFleet, regime: Regime) -> PpSystem:
+    return PpSystem(
+        fleet=fleet,
+        schedule=regime.schedule,
+        chunks=regime.chunks,
+        offload_layers=regime.offload_layers,
+        collect=regime.collect,
+    )
+
+
+def _alone_s(system: PpSystem) -> Floats:
+    """Step time of every setting of the one pool of a system; infinite where it cannot run."""
+    rows = np.arange(len(system.fleet.settings[0]), dtype=np.int64)[None, :]
+    found = steps_of(system, rows, np.zeros(rows.shape[1], dtype=np.int64))
+    return np.where(found.possible, found.step_s, np.inf)
+
+
+class PpDesign(TrainingDesign[PpProblem]):
+    """Reads the keys of one pipeline design; InputError, from `finish`, with every fault."""
+
+    def __init__(self, problem: PpProblem, given: Mapping[str, str]) -> None:
+        layer_keys = [key for key in given if key.removeprefix("layers_").isdigit() and key.startswith("layers_")]
+        fleet_keys = ("stages", "schedule", "chunks", "offload_layers", "collect", *layer_keys)
+        super().__init__(problem, given, ("stages",), fleet_keys)
+        keys = self.keys
+        schedule = keys.choice("schedule", problem.schedules[0], SCHEDULES)
+        chunks = keys.whole("chunks", problem.chunks[0], 1, MAX_STAGES) if schedule == "interleaved" else 1
+        k = keys.whole("offload_layers", problem.offload_layers[0], 0, MAX_STAGES)
+        q = keys.whole("collect", problem.collect[0], 1)
+        if k == 0 and "collect" in given and q > 1:
+            keys.faults.append("--set collect: micro-batches are collected by wafers only; set offload_layers above 0")
+        if k and schedule == "interleaved":
+            keys.faults.append("--set offload_layers: an interleaved pipeline hands no layers over; set it to 0")
+        self.regime = replace(self.regime, schedule=schedule, chunks=chunks, offload_layers=k, collect=q if k else 1)
+        self.rows = [self.pool(o, self._stages(o, k)) for o in problem.pools]
+        self.layers = self._layers(problem, layer_keys, k)
+
+    def _stages(self, offer: TrainingOffer, k: int) -> int:
+        if k and offer.streams:
+            return 1
+        own = f"stages_{offer.name}"
+        key = own if own in self.keys.given or "stages" not in self.keys.given or offer.streams else "stages"
+        return self.keys.whole(key, offer.stages[0], 1, MAX_STAGES)
+
+    def _layers(self, problem: PpProblem, given: list[str], k: int) -> tuple[int, ...]:
+        """Layers of each stage where they are given: all of them, or none."""
+        if not given:
+            return ()
+        bought = zip(problem.pools, self.rows, strict=True)
+        n_stages = sum(row[2] for o, row in bought if row[0] and not (k and o.streams))
+        wanted = [f"layers_{s}" for s in range(1, n_stages + 1)]
+        faults = self.keys.faults
+        lacking, beyond = [w for w in wanted if w not in given], [g for g in given if g not in wanted]
+        if lacking or beyond:
+            faults.append(
+                f"--set layers_<stage>: give layers_1 to layers_{n_stages}, one for each of the {n_stages} stages; "
+                f"missing {', '.join(lacking) or 'none'}, not a stage {', '.join(beyond) or 'none'}"
+            )
+            return ()
+        layers = tuple(self.keys.whole(w, 1, 1, 10_000) for w in wanted)
+        if sum(layers) != problem.model.layers:
+            faults.append(f"--set layers_<stage>: they sum to {sum(layers)}, the model has {problem.model.layers}")
+        return layers
