@@ -151,11 +151,14 @@ def run_columns(
     columns = {"goodput_frac": useful}
     if run.tokens is not None:
         rate = tok_s * useful
-        time_s = np.divide(run.tokens, rate, out=np.full_like(rate, np.inf), where=rate > 0)
+        runs, time_s = rate > 0, np.full_like(rate, np.inf)
+        np.divide(run.tokens, rate, out=time_s, where=runs)
         columns |= {
             "train_time_s": time_s,
-            "train_energy_j": time_s * power_mean_w,
-            "train_cost_usd": time_s / SECONDS_PER_HOUR * cost_usd_per_h,
+            "train_energy_j": np.multiply(time_s, power_mean_w, out=np.full_like(rate, np.inf), where=runs),
+            "train_cost_usd": np.multiply(
+                time_s / SECONDS_PER_HOUR, cost_usd_per_h, out=np.full_like(rate, np.inf), where=runs
+            ),
         }
     return columns
 
@@ -164,12 +167,11 @@ def training_pool_columns(fleet: TrainingFleet, use: TrainingUse) -> dict[str, F
     """Columns per pool that every training paradigm has, each (N, P)."""
     peak = np.array([p.peak_flop_s for p in fleet.pools])
     recomputed = fleet.pools[0].work.model_flop / fleet.pools[0].work.train_flop
-    offered = use.n * peak * use.step_s[:, None]
+    runs = np.isfinite(use.step_s)[:, None] & (use.n > 0)
+    offered = np.multiply(use.n * peak, use.step_s[:, None], out=np.zeros_like(use.n), where=runs)
     return {
         "busy": use.busy_frac,
         "u": use.u,
         "eta": use.eta,
-        "mfu": np.divide(
-            use.flop * recomputed, offered, out=np.zeros_like(offered), where=np.isfinite(offered) & (offered > 0)
-        ),
+        "mfu": np.divide(use.flop * recomputed, offered, out=np.zeros_like(offered), where=offered > 0),
     }
