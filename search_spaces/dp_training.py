@@ -51,13 +51,13 @@ class DpSpace(TrainingSpace[TrainingProblem, DpSystem, Evaluation]):
         tables = tuple(dp_table(pool, s) for pool, s in zip(fleet.pools, settings, strict=True))
         return DpSystem(fleet=fleet, tables=tables, overlap_frac=problem.overlap_frac)
 
-    def legal_rows(self, system: DpSystem, rows: Sequence[Ints], link: int | Ints) -> Bools:
+    def legal_rows(self, system: DpSystem, rows: Ints, link: Ints) -> Bools:
         """At least one pool is bought; where nothing can cross between pools the first link stands for all."""
         n_pools = total_of([t.active[r].astype(np.float64) for t, r in zip(system.tables, rows, strict=True)])
-        return np.asarray((n_pools > 1) | ((n_pools == 1) & (np.asarray(link) == 0)), dtype=np.bool_)
+        return np.asarray((n_pools > 1) | ((n_pools == 1) & (link == 0)), dtype=np.bool_)
 
-    def screened(self, system: DpSystem, rows: Sequence[Ints], link: int) -> Screen:
-        """Exact throughput, cost and power of a block."""
+    def screened(self, system: DpSystem, rows: Ints, link: Ints) -> Screen:
+        """Exact throughput, cost and power."""
         return screen(system, rows, link)
 
     def evaluated(self, system: DpSystem, rows: Ints, link: Ints) -> Evaluation:

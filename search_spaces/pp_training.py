@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.bill import PoolBill
-from dse.model.pp_chain import PpSystem, placement
+from dse.model.pp_chain import PpSystem, configs_of, placement
 from dse.model.pp_schedule import SCHEDULES
 from dse.model.pp_step import steps_of
 from dse.model.pp_training import Evaluation, evaluate, screen
@@ -76,36 +76,33 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
                 )
                 for pool, s, bill in zip(pools, settings, bills, strict=True)
             ]
-            return [_alone_s(_system(fleet, replace(regime, offload_layers=0, collect=1))) for fleet in fleets]
+            alone = replace(regime, offload_layers=0, collect=1)
+            return [_alone_s(_system(fleet, alone, (c,))) for fleet, c in zip(fleets, configs, strict=True)]
 
-        return _system(fleet_of(problem, regime, settings, alone_s), regime)
+        configs = configs_of(settings)
+        return _system(fleet_of(problem, regime, settings, alone_s), regime, configs)
 
-    def legal_rows(self, system: PpSystem, rows: Sequence[Ints], link: int | Ints) -> Bools:
+    def legal_rows(self, system: PpSystem, rows: Ints, link: Ints) -> Bools:
         """Which designs are on offer.
 
         Without offload every pool that is bought holds stages of as many pipelines, with one micro-batch. With it
         exactly one pool of streaming devices serves the stages of the others. Where nothing crosses between pools the
         first link stands for all; wafers that each run the whole model have no schedule, and count under the first.
         """
-        shape = np.broadcast_shapes(*(r.shape for r in rows))
-        flat = np.stack([np.broadcast_to(r, shape).reshape(-1) for r in rows])
-        place = placement(system, flat)
+        place = placement(system, rows)
         on_chain, serving = place.chain.sum(axis=1), place.server.sum(axis=1)
         legal = place.same_replicas & (on_chain >= 1)
         if system.offload_layers:
-            one_stage = np.stack([s.stages[r] == 1 for s, r in zip(system.fleet.settings, flat, strict=True)], axis=1)
-            return np.asarray((legal & (serving == 1) & (one_stage | ~place.server).all(axis=1)).reshape(shape))
+            one_stage = np.stack([s.stages[r] == 1 for s, r in zip(system.fleet.settings, rows, strict=True)], axis=1)
+            return np.asarray(legal & (serving == 1) & (one_stage | ~place.server).all(axis=1))
         streams = np.array([p.streams for p in system.fleet.pools])
         whole = (on_chain == 1) & (place.n_stages == 1) & (place.chain & streams).any(axis=1)
         first = (system.schedule, system.chunks) == (self.regimes[0].schedule, self.regimes[0].chunks)
-        crosses = (on_chain > 1).reshape(shape)
-        return np.asarray((legal & (~whole | first)).reshape(shape) & (crosses | (np.asarray(link) == 0)))
+        return np.asarray(legal & (~whole | first) & ((on_chain > 1) | (link == 0)))
 
-    def screened(self, system: PpSystem, rows: Sequence[Ints], link: int) -> Screen:
-        """Throughput, cost and power of a block; under 1F1B bounds on the good side."""
-        shape = np.broadcast_shapes(*(r.shape for r in rows))
-        flat = np.stack([np.broadcast_to(r, shape).reshape(-1) for r in rows])
-        return screen(system, flat, np.full(flat.shape[1], link, dtype=np.int64), shape)
+    def screened(self, system: PpSystem, rows: Ints, link: Ints) -> Screen:
+        """Throughput, cost and power; under 1F1B bounds on the good side."""
+        return screen(system, rows, link)
 
     def evaluated(self, system: PpSystem, rows: Ints, link: Ints) -> Evaluation:
         """Every number of N designs."""
@@ -131,20 +128,21 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
         return {"design_id": np.array(["set"], dtype=object), **columns}, explanation(system, rows, link, found)
 
 
-def _system(fleet: TrainingFleet, regime: Regime) -> PpSystem:
+def _system(fleet: TrainingFleet, regime: Regime, configs: tuple[Ints, ...]) -> PpSystem:
     return PpSystem(
         fleet=fleet,
         schedule=regime.schedule,
         chunks=regime.chunks,
         offload_layers=regime.offload_layers,
         collect=regime.collect,
+        configs=configs,
     )
 
 
 def _alone_s(system: PpSystem) -> Floats:
     """Step time of every setting of the one pool of a system; infinite where it cannot run."""
     rows = np.arange(len(system.fleet.settings[0]), dtype=np.int64)[None, :]
-    found = steps_of(system, rows, np.zeros(rows.shape[1], dtype=np.int64))
+    found = steps_of(system, placement(system, rows), rows, np.zeros(rows.shape[1], dtype=np.int64))
     return np.where(found.possible, found.step_s, np.inf)
 
 

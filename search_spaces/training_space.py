@@ -90,12 +90,12 @@ class TrainingSpace(ABC, Generic[Problem, System, Scored]):
         """The tables of one regime over these settings."""
 
     @abstractmethod
-    def legal_rows(self, system: System, rows: Sequence[Ints], link: int | Ints) -> Bools:
-        """Which designs are on offer; rows broadcast together."""
+    def legal_rows(self, system: System, rows: Ints, link: Ints) -> Bools:
+        """Which designs (P, N) are on offer."""
 
     @abstractmethod
-    def screened(self, system: System, rows: Sequence[Ints], link: int) -> Screen:
-        """What a search needs of a block of designs."""
+    def screened(self, system: System, rows: Ints, link: Ints) -> Screen:
+        """What a search needs of designs (P, N)."""
 
     @abstractmethod
     def evaluated(self, system: System, rows: Ints, link: Ints) -> Scored:
@@ -158,14 +158,18 @@ class TrainingSpace(ABC, Generic[Problem, System, Scored]):
     def screen_unit(self, unit: Unit) -> tuple[Screen, Bools, int]:
         """A block's screen, which of it is legal, and the grid index of its first design."""
         system, rows = self.system(self.regimes[unit.regime]), self.grid.rows_of(unit)
-        legal = self.legal_rows(system, rows, unit.link)
-        return self.screened(system, rows, unit.link), legal, self.grid.first_of(unit)
+        shape = np.broadcast_shapes(*(r.shape for r in rows))
+        flat = np.stack([np.broadcast_to(r, shape).reshape(-1) for r in rows])
+        legal = self.legal_rows(system, flat, np.full(flat.shape[1], unit.link, dtype=np.int64))
+        at = np.flatnonzero(legal)
+        part = self.screened(system, flat[:, at], np.full(len(at), unit.link, dtype=np.int64))
+        return _spread(part, at, shape), legal.reshape(shape), self.grid.first_of(unit)
 
     def legal(self, index: Ints) -> Bools:
         """Which grid indices are legal designs."""
 
         def of_regime(regime: int, rows: Ints, link: Ints) -> dict[str, Bools]:
-            return {"legal": self.legal_rows(self.system(self.regimes[regime]), list(rows), link)}
+            return {"legal": self.legal_rows(self.system(self.regimes[regime]), rows, link)}
 
         return self.grid.by_regime(index, of_regime)["legal"]
 
@@ -337,6 +341,18 @@ class TrainingSpace(ABC, Generic[Problem, System, Scored]):
         links = np.arange(len(self.problem.link_names), dtype=np.int64)
         index = self.grid.crossing(outer[0], [links, *chosen])
         return index[self.legal(index)] if len(index) else index
+
+
+def _spread(part: Screen, at: Ints, shape: tuple[int, ...]) -> Screen:
+    """The screen of some designs of a block, in the shape of the block; the others cannot run."""
+
+    def whole(values: NDArray[Cell]) -> NDArray[Cell]:
+        result = np.zeros(shape, dtype=values.dtype)
+        result.reshape(-1)[at] = values
+        return result
+
+    columns = {name: whole(values) for name, values in part.columns.items()}
+    return Screen(columns=columns, feasible=whole(part.feasible), exact=part.exact)
 
 
 def fleet_of(

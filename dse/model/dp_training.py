@@ -67,7 +67,7 @@ def synchronisation_s(
     return np.where(several, crossing_byte(n_active, parameters) / link_byte_s + latency_s, 0.0) * (1.0 - overlap_frac)
 
 
-def divide(system: DpSystem, rows: Sequence[Ints], link: Ints) -> Partition:
+def divide(system: DpSystem, rows: Ints, link: Ints) -> Partition:
     """The shortest step of N designs; infinite where a pool that is bought does not fit."""
     links, parameters = system.fleet.links, system.fleet.pools[0].work.parameters
     counts = np.arange(len(rows) + 1)[:, None]
@@ -76,7 +76,7 @@ def divide(system: DpSystem, rows: Sequence[Ints], link: Ints) -> Partition:
     return best_partition(shares, float(system.fleet.global_batch), sync)
 
 
-def fits(system: DpSystem, rows: Sequence[Ints]) -> Bools:
+def fits(system: DpSystem, rows: Ints) -> Bools:
     """Whether every pool that is bought can hold the model."""
     return np.logical_and.reduce([t.fits[r] for t, r in zip(system.tables, rows, strict=True)])
 
@@ -87,29 +87,22 @@ def ring_links(active: Sequence[Bools]) -> Floats:
     return np.where(n > 2, n, np.maximum(n - 1.0, 0.0))
 
 
-def screen(system: DpSystem, rows: Sequence[Ints], link: int) -> Screen:
-    """Throughput, cost and power of a block of designs; rows broadcast together. All exact."""
-    shape = np.broadcast_shapes(*(r.shape for r in rows))
-    flat = [np.broadcast_to(r, shape).reshape(-1) for r in rows]
-    at = np.full(len(flat[0]), link, dtype=np.int64)
-    found = divide(system, flat, at)
-    possible = np.isfinite(found.step_s) & fits(system, flat)
+def screen(system: DpSystem, rows: Ints, link: Ints) -> Screen:
+    """Throughput, cost and power of designs (P, N). All exact."""
+    found = divide(system, rows, link)
+    possible = np.isfinite(found.step_s) & fits(system, rows)
     busy = np.divide(found.busy_s, found.step_s[:, None], out=np.zeros_like(found.busy_s), where=possible[:, None])
-    pairs = ring_links([t.active[r] for t, r in zip(system.tables, flat, strict=True)])
+    pairs = ring_links([t.active[r] for t, r in zip(system.tables, rows, strict=True)])
     links, bills = system.fleet.links, system.fleet.bills
-    cost = total_of([bill.usd_per_h(r, busy[:, p]) for p, (bill, r) in enumerate(zip(bills, flat, strict=True))])
-    power = total_of([bill.provisioned_w[r] for bill, r in zip(bills, flat, strict=True)])
+    cost = total_of([bill.usd_per_h(r, busy[:, p]) for p, (bill, r) in enumerate(zip(bills, rows, strict=True))])
+    power = total_of([bill.provisioned_w[r] for bill, r in zip(bills, rows, strict=True)])
     columns = {
         "throughput_tok_s": tokens_per_s(system.fleet.batch_tokens, found.step_s),
         "step_time_s": found.step_s,
         "cost_usd_per_h": cost + pairs * links.usd_per_h[link],
         "power_w": power + pairs * links.power_w[link],
     }
-    return Screen(
-        columns={name: values.reshape(shape) for name, values in columns.items()},
-        feasible=possible.reshape(shape),
-        exact=True,
-    )
+    return Screen(columns=columns, feasible=possible, exact=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +118,8 @@ class Evaluation:
 
 def evaluate(system: DpSystem, rows: Ints, link: Ints) -> Evaluation:
     """Score N designs in full; rows (P, N) of the pool tables, link (N,)."""
-    found = divide(system, list(rows), link)
-    possible = np.isfinite(found.step_s) & fits(system, list(rows))
+    found = divide(system, rows, link)
+    possible = np.isfinite(found.step_s) & fits(system, rows)
     step = np.where(possible, found.step_s, np.inf)
     use = _use(system, rows, found, step)
     tables, fleet = system.tables, system.fleet

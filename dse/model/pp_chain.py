@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dse.model.fleet import gathered
 from dse.model.pp_stage import balanced_layers, hop_in_pool_s, layer_time
-from dse.model.training_pool import TrainingPool
+from dse.model.training_pool import TrainingPool, TrainingSettings
 from dse.model.training_run import TrainingFleet
 
 Floats = NDArray[np.float64]
@@ -37,6 +37,18 @@ class PpSystem:
     """q: micro-batches that a wafer takes at once."""
     layers: tuple[int, ...] = ()
     """Layers of each stage where the user fixes them; empty: balanced."""
+    configs: tuple[Ints, ...]
+    """Of each pool, a number for what its settings make of a chain: equal numbers, equal stages (K,)."""
+
+
+def configs_of(settings: Sequence[TrainingSettings]) -> tuple[Ints, ...]:
+    """Numbers the distinct combinations of instance size, stages and micro-batch, and of being bought at all."""
+    found = []
+    for s in settings:
+        top = int(s.micro_batch.max(initial=0)) + 1, int(s.stages.max(initial=0)) + 1
+        code = ((s.g * top[1] + s.stages) * top[0] + s.micro_batch) * 2 + (s.n > 0)
+        found.append(np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int64))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +147,9 @@ class Chain:
         """What no batch removes of a stage."""
         return self.kept * self.layer_fixed_s
 
-    def rows(self, index: Ints) -> Chain:
-        """Some of the chains, repeated as asked."""
-        return Chain(**{name: getattr(self, name)[index] for name in self.__slots__})
+    def pool_sums(self, values: Floats, n_pools: int) -> Floats:
+        """Sum of something over the stages of each pool (C, P)."""
+        return np.stack([np.where(self.pool == p, values, 0.0).sum(axis=1) for p in range(n_pools)], axis=1)
 
 
 def chain_of(system: PpSystem, place: Placement, designs: Ints, link: Ints) -> Chain:

@@ -14,29 +14,32 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def stage_margin_byte(system: PpSystem, place: Placement, chain: Chain, designs: Ints, n_micro: Floats) -> Floats:
-    """Left on a device of each stage's instance (N, K); negative: missing.
+def chain_margin_byte(
+    system: PpSystem, place: Placement, chain: Chain, which: Ints, designs: Ints, n_micro: Floats
+) -> Floats:
+    """Left on the tightest device of each pool's stages (N, P); negative: missing; infinite without stages.
 
     States of its layers, embedding and head, sharded over the R pipelines; activations of the micro-batches in flight.
     A streaming device keeps states and the inputs of its layers outside, and one layer of one sample inside.
+    `chain` holds distinct chains, `which` of them each design has.
     """
-    pools, work = system.fleet.pools, system.fleet.pools[0].work
-    g = np.take_along_axis(place.g[designs], chain.pool, axis=1)
-    zero = np.take_along_axis(place.zero_stage[designs], chain.pool, axis=1)
-    replicas, m = place.replicas[designs][:, None], place.micro_batch[designs][:, None]
-    states = state_byte(chain.parameters, g, np.maximum(replicas, 1.0), zero)
-    flying = in_flight(system.schedule, chain.pool.shape[1], n_micro, system.chunks)
-    margin = np.empty(chain.pool.shape)
-    for p, pool in enumerate(pools):
+    work = system.fleet.pools[0].work
+    replicas, m = np.maximum(place.replicas[designs], 1.0)[:, None], place.micro_batch[designs][:, None]
+    flying = in_flight(system.schedule, chain.pool.shape[1], n_micro, system.chunks) * chain.kept[which]
+    parameters = chain.parameters[which]
+    margin = np.full((len(designs), len(system.fleet.pools)), np.inf)
+    for p, pool in enumerate(system.fleet.pools):
         here = chain.pool == p
         if not here.any():
             continue
+        g = place.g[designs, p][:, None]
+        states = state_byte(parameters, g, replicas, place.zero_stage[designs, p][:, None])
         if pool.streams:
-            inputs = boundary_byte(work.sequence_tokens, m, work.hidden, chain.kept) * flying / g
+            inputs = flying * (boundary_byte(work.sequence_tokens, m, work.hidden, 1.0) / g)
             left = np.minimum(pool.usable - pool.one_layer_byte, pool.device.streaming_byte - states - inputs)
         else:
-            left = pool.usable - states - chain.kept * pool.layer_activations_byte(m, g) * flying
-        margin = np.where(here, left, margin)
+            left = pool.usable - states - flying * pool.layer_activations_byte(m, g)
+        margin[:, p] = (left if here.all() else np.where(here[which], left, np.inf)).min(axis=1)
     return margin
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.dp_pool import DpTable, dp_table, margin_byte
-from dse.model.pp_chain import Chain, Placement, PpSystem, chain_of, placement
-from dse.model.pp_memory import server_margin_byte, stage_margin_byte
+from dse.model.pp_chain import Chain, Placement, PpSystem, chain_of
+from dse.model.pp_memory import chain_margin_byte, server_margin_byte
 from dse.model.pp_schedule import gpipe_s, interleaved_s, one_f_one_b_bound_s, one_f_one_b_s
 from dse.model.pp_stage import LayerTime, layer_time, server_period_s
 from dse.model.training_pool import TrainingSettings
@@ -88,38 +88,37 @@ def _empty(n: int, n_pools: int, most_stages: int) -> Steps:
     )
 
 
-def steps_of(system: PpSystem, rows: Ints, link: Ints, *, exact: bool = True) -> Steps:
+def steps_of(system: PpSystem, place: Placement, rows: Ints, link: Ints, *, exact: bool = True) -> Steps:
     """Steps of N designs; without `exact` the 1F1B step is its lower bound. Rows (P, N), link (N,)."""
-    place = placement(system, rows)
     n_stages = place.n_stages
     most = int(n_stages.max(initial=1))
     found = _empty(rows.shape[1], rows.shape[0], most)
-    code = _chain_code(system, rows, link)
+    code = link.astype(np.int64)
+    for config, r in zip(system.configs, rows, strict=True):
+        code = code * (int(config.max(initial=0)) + 1) + config[r]
     for k in np.unique(n_stages):
         designs = np.flatnonzero((n_stages == k) & place.same_replicas)
         if not k or not len(designs):
             continue
         _, first, which = np.unique(code[designs], return_index=True, return_inverse=True)
         distinct = chain_of(system, place, designs[first], link[designs[first]])
-        _step(system, place, distinct.rows(which.reshape(-1)), designs, link[designs], found, exact=exact)
+        _step(system, place, distinct, which.reshape(-1), designs, link[designs], found, exact=exact)
     _whole_models(system, place, rows, found)
     return found
 
 
-def _chain_code(system: PpSystem, rows: Ints, link: Ints) -> Ints:
-    """A number for each combination of instance sizes, stages, micro-batches and link: equal codes, equal chains."""
-    code = link.astype(np.int64)
-    for s, r in zip(system.fleet.settings, rows, strict=True):
-        keys = np.stack([s.g, s.stages, s.micro_batch, (s.n > 0).astype(np.int64)], axis=1)
-        unique, config = np.unique(keys, axis=0, return_inverse=True)
-        code = code * len(unique) + config.reshape(-1)[r]
-    return code
-
-
 def _step(
-    system: PpSystem, place: Placement, chain: Chain, designs: Ints, link: Ints, found: Steps, *, exact: bool
+    system: PpSystem,
+    place: Placement,
+    chain: Chain,
+    which: Ints,
+    designs: Ints,
+    link: Ints,
+    found: Steps,
+    *,
+    exact: bool,
 ) -> None:
-    """Fills in the designs of one number of stages."""
+    """Fills in the designs of one number of stages; `which` of the distinct chains each has."""
     work, batch = system.fleet.pools[0].work, float(system.fleet.global_batch)
     m, r = place.micro_batch[designs].astype(np.float64), place.replicas[designs]
     n_stages = chain.pool.shape[1]
@@ -129,26 +128,26 @@ def _step(
     pipelines = np.divide(r, wafers, out=np.zeros(len(r)), where=wafers > 0)
     found.n_micro[designs] = whole_n
     found.fault["micro_batches"][designs] = (n_micro != whole_n) | (n_micro < 1)
-    found.fault["layers"][designs] = chain.too_few
+    found.fault["layers"][designs] = chain.too_few[which]
     if system.offload_layers:
         per_call = pipelines / system.collect
         found.fault["sharing"][designs] = (pipelines != np.floor(pipelines)) | (per_call != np.floor(per_call))
     if system.schedule == "interleaved":
-        small = (chain.kept < system.chunks).any(axis=1)
+        small = (chain.kept < system.chunks).any(axis=1)[which]
         found.fault["interleaving"][designs] = (whole_n % n_stages != 0) | small
-    found.kept[designs[:, None], np.arange(n_stages)] = chain.kept
-    _chain_memory(system, place, chain, designs, whole_n, found)
+    found.kept[designs, :n_stages] = chain.kept[which]
+    _memory(system, place, chain, which, designs, whole_n, found)
     crossing = _crossing_byte(system, place, designs, batch * work.boundary_byte)
     found.crossing_byte[designs] = crossing
     server = _server(system, place, designs)
     with np.errstate(invalid="ignore"):
-        step = _scheduled_s(system, chain, whole_n, server, pipelines, link, m, exact=exact)
+        step = _scheduled_s(system, chain, which, whole_n, server, pipelines, link, m, exact=exact)
     step = np.maximum(step, crossing / system.fleet.links.byte_s[link])
-    gradient = _gradient_s(system, place, chain, designs)
+    gradient = _gradient_s(system, place, chain, which, designs)
     found.gradient_s[designs] = gradient
     found.step_s[designs] = step + gradient
-    found.path_s[designs] = chain.both_s.sum(axis=1) + (server.period_one_s if server else 0.0)
-    _pool_times(system, place, chain, designs, whole_n, server, pipelines, found)
+    found.path_s[designs] = chain.both_s.sum(axis=1)[which] + (server.period_one_s if server else 0.0)
+    _pool_times(system, chain, which, designs, whole_n, server, pipelines, found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +190,7 @@ def _server(system: PpSystem, place: Placement, designs: Ints) -> Server | None:
 def _scheduled_s(
     system: PpSystem,
     chain: Chain,
+    which: Ints,
     n_micro: Floats,
     server: Server | None,
     pipelines: Floats,
@@ -200,8 +200,10 @@ def _scheduled_s(
     exact: bool,
 ) -> Floats:
     """Step without gradients [s]."""
+    forward, backward = chain.forward_s[which], chain.backward_s[which]
+    transfers = (chain.out_forward_s + chain.out_backward_s).sum(axis=1)[which]
     if server is None:
-        return _schedule_s(system, chain.forward_s, chain.backward_s, chain, n_micro, exact=exact)
+        return _schedule_s(system, forward, backward, transfers, n_micro, exact=exact)
     n_stages, links = chain.pool.shape[1], system.fleet.links
     boundary = micro_batch * system.fleet.pools[0].work.boundary_byte
     returns = (2.0 * n_stages - 1.0) * (links.latency_s[link] + boundary / links.byte_s[link])
@@ -209,29 +211,33 @@ def _scheduled_s(
     one_more = (pipelines == 1.0) & (system.collect == 1)
     at = np.flatnonzero(one_more)
     if len(at):
-        forward = np.concatenate([server.forward_s[at, None], chain.forward_s[at]], axis=1)
-        backward = np.concatenate([server.backward_s[at, None], chain.backward_s[at]], axis=1)
-        step[at] = _schedule_s(system, forward, backward, chain.rows(at), n_micro[at], exact=exact)
+        with_server = [
+            np.concatenate([of_server[at, None], of_chain[at]], axis=1)
+            for of_server, of_chain in ((server.forward_s, forward), (server.backward_s, backward))
+        ]
+        step[at] = _schedule_s(system, *with_server, transfers[at], n_micro[at], exact=exact)
     at = np.flatnonzero(~one_more)
     if len(at):
         period = server_period_s(
-            server.period_one_s[at] / server.layers[at], np.full(len(at), float(n_stages)),
-            float(system.offload_layers), pipelines[at], float(system.collect),
-        )  # fmt: skip
-        both = chain.both_s[at]
+            server.period_one_s[at] / server.layers[at],
+            np.full(len(at), float(n_stages)),
+            float(system.offload_layers),
+            pipelines[at],
+            float(system.collect),
+        )
+        both = forward[at] + backward[at]
         path = both.sum(axis=1) + server.period_one_s[at]
         step[at] = path + (n_micro[at] - 1.0) * np.maximum(both.max(axis=1), period)
     return step + returns
 
 
 def _schedule_s(
-    system: PpSystem, forward_s: Floats, backward_s: Floats, chain: Chain, n_micro: Floats, *, exact: bool
+    system: PpSystem, forward_s: Floats, backward_s: Floats, transfers_s: Floats, n_micro: Floats, *, exact: bool
 ) -> Floats:
     if system.schedule == "gpipe":
         return gpipe_s(forward_s, backward_s, n_micro)
     if system.schedule == "interleaved":
-        transfers = (chain.out_forward_s + chain.out_backward_s).sum(axis=1)
-        return interleaved_s(forward_s, backward_s, transfers, n_micro, float(system.chunks))
+        return interleaved_s(forward_s, backward_s, transfers_s, n_micro, float(system.chunks))
     return (one_f_one_b_s if exact else one_f_one_b_bound_s)(forward_s, backward_s, n_micro)
 
 
@@ -248,19 +254,21 @@ def _crossing_byte(system: PpSystem, place: Placement, designs: Ints, batch_byte
     return (2.0 * stages.max(axis=1) - ends_only) * batch_byte
 
 
-def _gradient_s(system: PpSystem, place: Placement, chain: Chain, designs: Ints) -> Floats:
+def _gradient_s(system: PpSystem, place: Placement, chain: Chain, which: Ints, designs: Ints) -> Floats:
     """All-reduce of gradients over the pipelines, of the stage that takes longest; of wafers over each other."""
     longest = np.zeros(len(designs))
     for p, pool in enumerate(system.fleet.pools):
-        here = chain.pool == p
-        parameters = np.where(here, chain.parameters, 0.0).max(axis=1)
-        held = place.n_stages[designs] * system.offload_layers * pool.work.layer_parameters
-        parameters = np.where(place.server[designs, p], held, parameters)
-        stages = np.where(place.server[designs, p], 1, np.maximum(place.stages[designs, p], 1))
+        serves = place.server[designs, p]
+        parameters = np.where(chain.pool == p, chain.parameters, 0.0).max(axis=1)[which]
+        if system.offload_layers:
+            held = place.n_stages[designs] * system.offload_layers * pool.work.layer_parameters
+            parameters = np.where(serves, held, parameters)
+        if not parameters.any():
+            continue
         group = TrainingSettings(
             n=place.n[designs, p],
             g=place.g[designs, p],
-            stages=stages,
+            stages=np.maximum(place.stages[designs, p], 1),
             micro_batch=place.micro_batch[designs],
             zero_stage=place.zero_stage[designs, p],
         )
@@ -268,25 +276,23 @@ def _gradient_s(system: PpSystem, place: Placement, chain: Chain, designs: Ints)
     return longest
 
 
-def _chain_memory(
-    system: PpSystem, place: Placement, chain: Chain, designs: Ints, n_micro: Floats, found: Steps
+def _memory(
+    system: PpSystem, place: Placement, chain: Chain, which: Ints, designs: Ints, n_micro: Floats, found: Steps
 ) -> None:
-    margin = stage_margin_byte(system, place, chain, designs, n_micro)
+    margin = chain_margin_byte(system, place, chain, which, designs, n_micro)
     for p, pool in enumerate(system.fleet.pools):
-        found.margin_byte[designs, p] = np.where(chain.pool == p, margin, np.inf).min(axis=1)
-        serves = place.server[designs, p]
-        if pool.streams and serves.any():
-            at = designs[serves]
-            found.margin_byte[at, p] = server_margin_byte(system, pool, place, p, at, n_micro[serves])
+        serves = np.flatnonzero(place.server[designs, p])
+        if len(serves):
+            margin[serves, p] = server_margin_byte(system, pool, place, p, designs[serves], n_micro[serves])
         if not pool.computes:
-            used = serves | (chain.pool == p).any(axis=1)
-            found.margin_byte[designs[used], p] = -np.inf
+            margin[np.isfinite(margin[:, p]), p] = -np.inf
+    found.margin_byte[designs] = margin
 
 
 def _pool_times(
     system: PpSystem,
-    place: Placement,
     chain: Chain,
+    which: Ints,
     designs: Ints,
     n_micro: Floats,
     server: Server | None,
@@ -295,30 +301,32 @@ def _pool_times(
 ) -> None:
     """Busy time of an instance of each pool and its parts, averaged over the pool's stages."""
     work, batch = system.fleet.pools[0].work, float(system.fleet.global_batch)
-    layer_flop = work.layer_flop + work.layer_backward_flop
-    last = np.zeros(chain.pool.shape)
-    last[:, -1] = work.head_flop + work.head_backward_flop
-    for p in range(len(system.fleet.pools)):
-        here = chain.pool == p
-        share = n_micro / np.maximum(here.sum(axis=1), 1)
-
-        def mean(values: Floats, here: Bools = here, share: Floats = share) -> Floats:
-            return np.where(here, values, 0.0).sum(axis=1) * share
-
-        found.total_s[designs, p] = mean(chain.both_s)
-        found.compute_s[designs, p] = mean(chain.compute_s)
-        found.fixed_s[designs, p] = mean(chain.fixed_s)
-        found.communication_s[designs, p] = mean(chain.both_s - chain.compute_s - chain.fixed_s)
-        found.flop[designs, p] = batch * np.where(here, chain.kept * layer_flop + last, 0.0).sum(axis=1)
-        if server is not None:
-            at = np.flatnonzero(place.server[designs, p])
-            calls = n_micro[at] * pipelines[at] / system.collect
-            found.total_s[designs[at], p] = calls * server.period_one_s[at]
-            found.compute_s[designs[at], p] = calls * server.compute_s[at]
-            found.fixed_s[designs[at], p] = calls * server.fixed_s[at]
-            found.flop[designs[at], p] = batch * server.layers[at] * layer_flop
-    if server is not None:
-        found.server_layers[designs] = server.layers
+    layer_flop, head_flop = work.layer_flop + work.layer_backward_flop, work.head_flop + work.head_backward_flop
+    n_pools = len(system.fleet.pools)
+    flop = np.asarray(chain.kept * layer_flop, dtype=np.float64)
+    flop[:, -1] += head_flop
+    micro_batches = n_micro[:, None] / np.maximum(chain.pool_sums(np.ones(chain.pool.shape), n_pools)[which], 1.0)
+    other_s = chain.both_s - chain.compute_s - chain.fixed_s
+    for part, values in (
+        (found.total_s, chain.both_s),
+        (found.compute_s, chain.compute_s),
+        (found.fixed_s, chain.fixed_s),
+        (found.communication_s, other_s),
+    ):
+        part[designs] = chain.pool_sums(values, n_pools)[which] * micro_batches
+    found.flop[designs] = batch * chain.pool_sums(flop, n_pools)[which]
+    if server is None:
+        return
+    at, p = np.arange(len(designs)), server.pool
+    calls = n_micro * pipelines / system.collect
+    for part, values in (
+        (found.total_s, server.period_one_s),
+        (found.compute_s, server.compute_s),
+        (found.fixed_s, server.fixed_s),
+    ):
+        part[designs, p] = calls * values[at]
+    found.flop[designs, p] = batch * server.layers * layer_flop
+    found.server_layers[designs] = server.layers
 
 
 def _whole_models(system: PpSystem, place: Placement, rows: Ints, found: Steps) -> None:

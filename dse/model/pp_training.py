@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.fleet import total_of
-from dse.model.pp_chain import PpSystem, placement
+from dse.model.pp_chain import Placement, PpSystem, placement
 from dse.model.pp_step import Steps, steps_of
 from dse.model.screening import Screen
 from dse.model.training_run import TrainingUse, tokens_per_s, training_columns, training_pool_columns, training_use
@@ -20,9 +20,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def screen(system: PpSystem, rows: Ints, link: Ints, shape: tuple[int, ...]) -> Screen:
-    """Throughput, cost and power of designs (P, N), in the shape of their block. 1F1B: bounds on the good side."""
-    found = steps_of(system, rows, link, exact=False)
+def screen(system: PpSystem, rows: Ints, link: Ints) -> Screen:
+    """Throughput, cost and power of designs (P, N). 1F1B: bounds on the good side."""
+    place = placement(system, rows)
+    found = steps_of(system, place, rows, link, exact=False)
     exact = system.schedule != "1f1b"
     fleet, n_pools = system.fleet, len(rows)
     possible = found.possible
@@ -30,7 +31,7 @@ def screen(system: PpSystem, rows: Ints, link: Ints, shape: tuple[int, ...]) -> 
     busy = np.zeros_like(found.total_s)
     if exact:
         np.divide(found.total_s, found.step_s[:, None], out=busy, where=works[:, None])
-    pairs = links_bought(system, rows)
+    pairs = links_bought(system, place)
     cost = total_of([fleet.bills[p].usd_per_h(rows[p], np.minimum(busy[:, p], 1.0)) for p in range(n_pools)])
     power = total_of([fleet.bills[p].provisioned_w[rows[p]] for p in range(n_pools)])
     columns = {
@@ -40,15 +41,14 @@ def screen(system: PpSystem, rows: Ints, link: Ints, shape: tuple[int, ...]) -> 
         "power_w": power + pairs * fleet.links.power_w[link],
     }
     return Screen(
-        columns={name: values.reshape(shape) for name, values in columns.items()},
-        feasible=possible.reshape(shape),
+        columns=columns,
+        feasible=possible,
         exact=exact,
     )
 
 
-def links_bought(system: PpSystem, rows: Ints) -> Floats:
+def links_bought(system: PpSystem, place: Placement) -> Floats:
     """Links between neighbours of the chain; with offload, between the wafers and each pool of the chain."""
-    place = placement(system, rows)
     on_chain = place.chain.sum(axis=1).astype(np.float64)
     return on_chain if system.offload_layers else np.maximum(on_chain - 1.0, 0.0)
 
@@ -66,15 +66,15 @@ class Evaluation:
 
 def evaluate(system: PpSystem, rows: Ints, link: Ints) -> Evaluation:
     """Score N designs in full; rows (P, N) of the pools' settings, link (N,)."""
-    found = steps_of(system, rows, link)
+    place = placement(system, rows)
+    found = steps_of(system, place, rows, link)
     fleet, possible = system.fleet, found.possible
     step = np.where(possible, found.step_s, np.inf)
     runs = possible[:, None]
     parts = tuple(np.where(runs, part, 0.0) for part in (found.compute_s, found.communication_s, found.fixed_s))
     total, flop = np.where(runs, found.total_s, 0.0), np.where(runs, found.flop, 0.0)
     use = training_use(fleet.pools, fleet.devices(rows), flop, step, (parts[0], parts[1], parts[2]), total)
-    pairs = links_bought(system, rows)
-    place = placement(system, rows)
+    pairs = links_bought(system, place)
     stages = place.stages.astype(np.float64)
     busy = np.where(place.chain, use.busy_frac, 0.0)
     columns = {
