@@ -133,7 +133,7 @@ def _step(
         per_call = pipelines / system.collect
         found.fault["sharing"][designs] = (pipelines != np.floor(pipelines)) | (per_call != np.floor(per_call))
     if system.schedule == "interleaved":
-        small = (chain.kept < system.chunks).any(axis=1)[which]
+        small = np.asarray((chain.kept < system.chunks).any(axis=1))[which]
         found.fault["interleaving"][designs] = (whole_n % n_stages != 0) | small
     found.kept[designs, :n_stages] = chain.kept[which]
     _memory(system, place, chain, which, designs, whole_n, found)
@@ -211,11 +211,9 @@ def _scheduled_s(
     one_more = (pipelines == 1.0) & (system.collect == 1)
     at = np.flatnonzero(one_more)
     if len(at):
-        with_server = [
-            np.concatenate([of_server[at, None], of_chain[at]], axis=1)
-            for of_server, of_chain in ((server.forward_s, forward), (server.backward_s, backward))
-        ]
-        step[at] = _schedule_s(system, *with_server, transfers[at], n_micro[at], exact=exact)
+        first = np.concatenate([server.forward_s[at, None], forward[at]], axis=1)
+        second = np.concatenate([server.backward_s[at, None], backward[at]], axis=1)
+        step[at] = _schedule_s(system, first, second, transfers[at], n_micro[at], exact=exact)
     at = np.flatnonzero(~one_more)
     if len(at):
         period = server_period_s(
