@@ -4,7 +4,7 @@ For b samples on r replicas: p = ceil(b/r) samples each in k = ceil(p/m) micro-s
 
     T(b) = k passes L tau + passes F(s) p/(g P e_c) + k L n_ar allreduce(m s h act, g) + allreduce(2 parameters/g, r)
 
-(docs/model.md, section 7). A measured table may give the time of a micro-step instead of the first two terms.
+(docs/training.md). A measured table may give the time of a micro-step instead of the first two terms.
 """
 
 from __future__ import annotations

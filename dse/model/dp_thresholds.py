@@ -1,6 +1,6 @@
 """When a data-parallel mix pays: threshold 1, threshold 2, and the least bandwidth between its pools.
 
-[paper] Fig. 5 and 7 (arXiv 2610.39222); docs/model.md, section 8. Over the axis G = 1, 2, 4, ... of global batches:
+[paper] Fig. 5 and 7 (arXiv 2610.39222); docs/training.md. Over the axis G = 1, 2, 4, ... of global batches:
 threshold 1 is the smallest at which several pools together beat each alone, threshold 2 the smallest from which on
 they stay at 95 % of the sum of the pools and more.
 """

@@ -2,7 +2,7 @@
 
     T = max_i T_i(b_i) + (1 - overlap) (2 (p-1)/p 2 parameters/S + l)       sum b_i = G, p pools active
 
-T_i is in `dp_pool`, the exact division in `partition` (docs/model.md, section 8). Eq. (2): with f = F/T, f is at
+T_i is in `dp_pool`, the exact division in `partition` (docs/training.md). Eq. (2): with f = F/T, f is at
 most the pools' useful rates together, and at most v S, v the arithmetic per byte that crosses between pools.
 """
 

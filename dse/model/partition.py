@@ -1,4 +1,4 @@
-"""Shares of one training batch: which pools work, and how many samples each takes (docs/model.md, section 8).
+"""Shares of one training batch: which pools work, and how many samples each takes (docs/training.md).
 
 Sets        i in the pools, A the active ones
 Parameters  T_i(b) [s] time of pool i for b samples, non-decreasing, T_i(0) = 0, infinite beyond its memory;

@@ -1,7 +1,7 @@
 """The chain of stages of pipeline designs: which pool each stage is on, its layers, its times.
 
 A design's pipelines run through its pools in the study's order, R of them side by side. Where layers are offloaded, a
-pool of streaming devices is no part of the chain: it serves every stage (docs/model.md, section 9). Within a stage the
+pool of streaming devices is no part of the chain: it serves every stage (docs/training.md). Within a stage the
 wafer's layers come first: activations go stage -> wafer -> next stage, gradients the other way.
 """
 

@@ -1,4 +1,4 @@
-"""What each pool of a pipeline design holds, and what is left (docs/model.md, section 9)."""
+"""What each pool of a pipeline design holds, and what is left (docs/training.md)."""
 
 from __future__ import annotations
 

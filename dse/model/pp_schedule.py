@@ -1,4 +1,4 @@
-"""Step time of a pipeline under GPipe, 1F1B and interleaved 1F1B (docs/model.md, section 6, pipeline training).
+"""Step time of a pipeline under GPipe, 1F1B and interleaved 1F1B (docs/training.md).
 
 Stage s = 1..K of a design takes f_s [s] forward and b_s [s] backward for one micro-batch; an outgoing transfer is
 inside, so it keeps its stage busy. A step is n micro-batches: F(s, i) waits for F(s-1, i), B(s, i) for B(s+1, i), and

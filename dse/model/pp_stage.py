@@ -1,4 +1,4 @@
-"""Times of one pipeline stage and of a wafer that serves all stages (docs/model.md, section 9).
+"""Times of one pipeline stage and of a wafer that serves all stages (docs/training.md).
 
 A stage of l layers on an instance of g devices takes, for a micro-batch of m,
 

@@ -1,4 +1,4 @@
-"""One step of pipeline designs: schedules, and layers handed to wafers (docs/model.md, section 9).
+"""One step of pipeline designs: schedules, and layers handed to wafers (docs/training.md).
 
     GPipe, 1F1B, interleaved   of the stages' times, by `pp_schedule`
     decoupled                  T = one micro-batch's path + (N-1) max(max_s (f_s + b_s), period of the wafer)

@@ -1,4 +1,4 @@
-"""Pipeline training on any number of pools: every number of a design (docs/model.md, section 9).
+"""Pipeline training on any number of pools: every number of a design (docs/training.md).
 
 eta of a pool is the idle share of its stages: fill, drain, and waiting for the slowest.
 """

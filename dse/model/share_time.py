@@ -1,4 +1,4 @@
-"""Time of one pool as a function of its share of a training batch (docs/model.md, section 8)."""
+"""Time of one pool as a function of its share of a training batch (docs/training.md)."""
 
 from __future__ import annotations
 

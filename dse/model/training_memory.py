@@ -1,4 +1,4 @@
-"""What fits in training: states, activations and what a streaming device holds (docs/model.md, section 4).
+"""What fits in training: states, activations and what a streaming device holds (docs/training.md).
 
 Sources: Rajbhandari et al., "ZeRO", SC20, doi:10.1109/SC41405.2020.00024 (states); Korthikanti et al.,
 "Reducing Activation Recomputation in Large Transformer Models", arXiv 2205.05198 (activations).

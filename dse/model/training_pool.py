@@ -1,4 +1,4 @@
-"""One pool in training: its times, its messages and its memory (docs/model.md, section 7)."""
+"""One pool in training: its times, its messages and its memory (docs/training.md)."""
 
 from __future__ import annotations
 

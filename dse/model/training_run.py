@@ -1,4 +1,4 @@
-"""What any training design comes to: tokens, money, power, and the run to a number of tokens (docs/model.md, 7)."""
+"""What any training design comes to: tokens, money, power, and the run to a number of tokens (docs/training.md)."""
 
 from __future__ import annotations
 

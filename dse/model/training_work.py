@@ -1,4 +1,4 @@
-"""What one training sequence costs in arithmetic and messages (docs/model.md, section 7).
+"""What one training sequence costs in arithmetic and messages (docs/training.md).
 
 Sources: Narayanan et al., arXiv 2104.04473 (backward is twice the forward); Korthikanti et al., arXiv 2205.05198
 (selective recomputation repeats the attention scores only).
