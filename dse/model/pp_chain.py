@@ -117,6 +117,10 @@ class Chain:
 
     pool: Ints
     """Pool of each stage."""
+    g: Ints
+    """Instance size of each pool (C, P)."""
+    micro_batch: Ints
+    """(C,)"""
     kept: Ints
     """Layers that the stage computes itself."""
     too_few: Bools
@@ -176,6 +180,8 @@ def chain_of(system: PpSystem, place: Placement, designs: Ints, link: Ints) -> C
     parameters[:, 0] += work.embedding_parameters
     return Chain(
         pool=pool,
+        g=g,
+        micro_batch=m,
         kept=kept,
         too_few=(left < n_stages) | (kept < 1).any(axis=1) | (kept.sum(axis=1) != left),
         forward_s=kept * forward_s + head_forward + out_forward,

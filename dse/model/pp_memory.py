@@ -23,22 +23,23 @@ def chain_margin_byte(
     A streaming device keeps states and the inputs of its layers outside, and one layer of one sample inside.
     `chain` holds distinct chains, `which` of them each design has.
     """
-    work = system.fleet.pools[0].work
-    replicas, m = np.maximum(place.replicas[designs], 1.0)[:, None], place.micro_batch[designs][:, None]
-    flying = in_flight(system.schedule, chain.pool.shape[1], n_micro, system.chunks) * chain.kept[which]
-    parameters = chain.parameters[which]
+    work, n_stages = system.fleet.pools[0].work, chain.pool.shape[1]
+    replicas = np.maximum(place.replicas[designs], 1.0)
+    flying = in_flight(system.schedule, n_stages, n_micro, system.chunks)
     margin = np.full((len(designs), len(system.fleet.pools)), np.inf)
     for p, pool in enumerate(system.fleet.pools):
         here = chain.pool == p
         if not here.any():
             continue
-        g = place.g[designs, p][:, None]
-        states = state_byte(parameters, g, replicas, place.zero_stage[designs, p][:, None])
+        g, m = chain.g[:, p, None], chain.micro_batch[:, None]
+        per_parameter = state_byte(1.0, 1.0, replicas, place.zero_stage[designs, p])[:, None]
+        states = (chain.parameters / g)[which] * per_parameter
         if pool.streams:
-            inputs = flying * (boundary_byte(work.sequence_tokens, m, work.hidden, 1.0) / g)
-            left = np.minimum(pool.usable - pool.one_layer_byte, pool.device.streaming_byte - states - inputs)
+            inputs = chain.kept * boundary_byte(work.sequence_tokens, m, work.hidden, 1.0) / g
+            outside = pool.device.streaming_byte - states - inputs[which] * flying
+            left = np.minimum(pool.usable - pool.one_layer_byte, outside)
         else:
-            left = pool.usable - states - flying * pool.layer_activations_byte(m, g)
+            left = pool.usable - states - (chain.kept * pool.layer_activations_byte(m, g))[which] * flying
         margin[:, p] = (left if here.all() else np.where(here[which], left, np.inf)).min(axis=1)
     return margin
 

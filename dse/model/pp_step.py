@@ -88,8 +88,11 @@ def _empty(n: int, n_pools: int, most_stages: int) -> Steps:
     )
 
 
-def steps_of(system: PpSystem, place: Placement, rows: Ints, link: Ints, *, exact: bool = True) -> Steps:
-    """Steps of N designs; without `exact` the 1F1B step is its lower bound. Rows (P, N), link (N,)."""
+def steps_of(system: PpSystem, place: Placement, rows: Ints, link: Ints, *, screening: bool = False) -> Steps:
+    """Steps of N designs; rows (P, N), link (N,).
+
+    Screening, the 1F1B step is its lower bound, and of each pool only its busy time and memory are filled in.
+    """
     n_stages = place.n_stages
     most = int(n_stages.max(initial=1))
     found = _empty(rows.shape[1], rows.shape[0], most)
@@ -102,7 +105,7 @@ def steps_of(system: PpSystem, place: Placement, rows: Ints, link: Ints, *, exac
             continue
         _, first, which = np.unique(code[designs], return_index=True, return_inverse=True)
         distinct = chain_of(system, place, designs[first], link[designs[first]])
-        _step(system, place, distinct, which.reshape(-1), designs, link[designs], found, exact=exact)
+        _step(system, place, distinct, which.reshape(-1), designs, link[designs], found, screening=screening)
     _whole_models(system, place, rows, found)
     return found
 
@@ -116,7 +119,7 @@ def _step(
     link: Ints,
     found: Steps,
     *,
-    exact: bool,
+    screening: bool,
 ) -> None:
     """Fills in the designs of one number of stages; `which` of the distinct chains each has."""
     work, batch = system.fleet.pools[0].work, float(system.fleet.global_batch)
@@ -135,19 +138,20 @@ def _step(
     if system.schedule == "interleaved":
         small = np.asarray((chain.kept < system.chunks).any(axis=1))[which]
         found.fault["interleaving"][designs] = (whole_n % n_stages != 0) | small
-    found.kept[designs, :n_stages] = chain.kept[which]
     _memory(system, place, chain, which, designs, whole_n, found)
     crossing = _crossing_byte(system, place, designs, batch * work.boundary_byte)
     found.crossing_byte[designs] = crossing
     server = _server(system, place, designs)
     with np.errstate(invalid="ignore"):
-        step = _scheduled_s(system, chain, which, whole_n, server, pipelines, link, m, exact=exact)
+        step = _scheduled_s(system, chain, which, whole_n, server, pipelines, link, m, screening=screening)
     step = np.maximum(step, crossing / system.fleet.links.byte_s[link])
     gradient = _gradient_s(system, place, chain, which, designs)
     found.gradient_s[designs] = gradient
     found.step_s[designs] = step + gradient
-    found.path_s[designs] = chain.both_s.sum(axis=1)[which] + (server.period_one_s if server else 0.0)
-    _pool_times(system, chain, which, designs, whole_n, server, pipelines, found)
+    _pool_times(system, chain, which, designs, whole_n, server, pipelines, found, screening=screening)
+    if not screening:
+        found.path_s[designs] = chain.both_s.sum(axis=1)[which] + (server.period_one_s if server else 0.0)
+        found.kept[designs, :n_stages] = chain.kept[which]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,13 +201,13 @@ def _scheduled_s(
     link: Ints,
     micro_batch: Floats,
     *,
-    exact: bool,
+    screening: bool,
 ) -> Floats:
     """Step without gradients [s]."""
     forward, backward = chain.forward_s[which], chain.backward_s[which]
     transfers = (chain.out_forward_s + chain.out_backward_s).sum(axis=1)[which]
     if server is None:
-        return _schedule_s(system, forward, backward, transfers, n_micro, exact=exact)
+        return _schedule_s(system, forward, backward, transfers, n_micro, screening=screening)
     n_stages, links = chain.pool.shape[1], system.fleet.links
     boundary = micro_batch * system.fleet.pools[0].work.boundary_byte
     returns = (2.0 * n_stages - 1.0) * (links.latency_s[link] + boundary / links.byte_s[link])
@@ -213,7 +217,7 @@ def _scheduled_s(
     if len(at):
         first = np.concatenate([server.forward_s[at, None], forward[at]], axis=1)
         second = np.concatenate([server.backward_s[at, None], backward[at]], axis=1)
-        step[at] = _schedule_s(system, first, second, transfers[at], n_micro[at], exact=exact)
+        step[at] = _schedule_s(system, first, second, transfers[at], n_micro[at], screening=screening)
     at = np.flatnonzero(~one_more)
     if len(at):
         period = server_period_s(
@@ -230,13 +234,13 @@ def _scheduled_s(
 
 
 def _schedule_s(
-    system: PpSystem, forward_s: Floats, backward_s: Floats, transfers_s: Floats, n_micro: Floats, *, exact: bool
+    system: PpSystem, forward_s: Floats, backward_s: Floats, transfers_s: Floats, n_micro: Floats, *, screening: bool
 ) -> Floats:
     if system.schedule == "gpipe":
         return gpipe_s(forward_s, backward_s, n_micro)
     if system.schedule == "interleaved":
         return interleaved_s(forward_s, backward_s, transfers_s, n_micro, float(system.chunks))
-    return (one_f_one_b_s if exact else one_f_one_b_bound_s)(forward_s, backward_s, n_micro)
+    return (one_f_one_b_bound_s if screening else one_f_one_b_s)(forward_s, backward_s, n_micro)
 
 
 def _crossing_byte(system: PpSystem, place: Placement, designs: Ints, batch_byte: float) -> Floats:
@@ -296,35 +300,34 @@ def _pool_times(
     server: Server | None,
     pipelines: Floats,
     found: Steps,
+    *,
+    screening: bool,
 ) -> None:
     """Busy time of an instance of each pool and its parts, averaged over the pool's stages."""
     work, batch = system.fleet.pools[0].work, float(system.fleet.global_batch)
-    layer_flop, head_flop = work.layer_flop + work.layer_backward_flop, work.head_flop + work.head_backward_flop
     n_pools = len(system.fleet.pools)
+    micro_batches = n_micro[:, None] / np.maximum(chain.pool_sums(np.ones(chain.pool.shape), n_pools)[which], 1.0)
+    parts = [(found.total_s, chain.both_s, server.period_one_s if server else None)]
+    if not screening:
+        other_s = chain.both_s - chain.compute_s - chain.fixed_s
+        parts += [
+            (found.compute_s, chain.compute_s, server.compute_s if server else None),
+            (found.fixed_s, chain.fixed_s, server.fixed_s if server else None),
+            (found.communication_s, other_s, None),
+        ]
+    for part, values, of_server in parts:
+        part[designs] = chain.pool_sums(values, n_pools)[which] * micro_batches
+        if server is not None and of_server is not None:
+            part[designs, server.pool] = n_micro * pipelines / system.collect * of_server
+    if screening:
+        return
+    layer_flop, head_flop = work.layer_flop + work.layer_backward_flop, work.head_flop + work.head_backward_flop
     flop = np.asarray(chain.kept * layer_flop, dtype=np.float64)
     flop[:, -1] += head_flop
-    micro_batches = n_micro[:, None] / np.maximum(chain.pool_sums(np.ones(chain.pool.shape), n_pools)[which], 1.0)
-    other_s = chain.both_s - chain.compute_s - chain.fixed_s
-    for part, values in (
-        (found.total_s, chain.both_s),
-        (found.compute_s, chain.compute_s),
-        (found.fixed_s, chain.fixed_s),
-        (found.communication_s, other_s),
-    ):
-        part[designs] = chain.pool_sums(values, n_pools)[which] * micro_batches
     found.flop[designs] = batch * chain.pool_sums(flop, n_pools)[which]
-    if server is None:
-        return
-    at, p = np.arange(len(designs)), server.pool
-    calls = n_micro * pipelines / system.collect
-    for part, values in (
-        (found.total_s, server.period_one_s),
-        (found.compute_s, server.compute_s),
-        (found.fixed_s, server.fixed_s),
-    ):
-        part[designs, p] = calls * values[at]
-    found.flop[designs, p] = batch * server.layers * layer_flop
-    found.server_layers[designs] = server.layers
+    if server is not None:
+        found.flop[designs, server.pool] = batch * server.layers * layer_flop
+        found.server_layers[designs] = server.layers
 
 
 def _whole_models(system: PpSystem, place: Placement, rows: Ints, found: Steps) -> None:

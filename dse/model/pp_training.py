@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 def screen(system: PpSystem, rows: Ints, link: Ints) -> Screen:
     """Throughput, cost and power of designs (P, N). 1F1B: bounds on the good side."""
     place = placement(system, rows)
-    found = steps_of(system, place, rows, link, exact=False)
+    found = steps_of(system, place, rows, link, screening=True)
     exact = system.schedule != "1f1b"
     fleet, n_pools = system.fleet, len(rows)
     possible = found.possible
