@@ -68,7 +68,7 @@ def load_model_file(path: Path) -> Transformer:
         head_size=c.whole("head_dim", default=max(hidden // max(heads, 1), 1)),
         feed_forward=feed_forward,
         vocabulary=c.whole("vocab_size"),
-        gated=str(raw.get("hidden_act", "silu")) not in _PLAIN_ACTIVATIONS,
+        gated=str(raw.get("hidden_act", raw.get("activation_function", "silu"))) not in _PLAIN_ACTIVATIONS,
         tied_embedding=c.flag("tie_word_embeddings", default=False),
         attention_bias=c.flag("attention_bias", default=raw.get("model_type") == "qwen2"),
         sliding_window=c.whole("sliding_window", default=0, at_least=0) if windowed else 0,
