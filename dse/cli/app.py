@@ -8,6 +8,7 @@ import typer
 
 from dse.cli.catalog import catalog
 from dse.cli.check import check, schema
+from dse.cli.paper import paper
 from dse.cli.report import report
 from dse.cli.run import run
 from dse.cli.score import score
@@ -46,3 +47,4 @@ app.command()(check)
 app.command()(schema)
 app.command()(catalog)
 app.command()(report)
+app.command()(paper)
