@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +19,17 @@ from dse.model.pp_chain import PpSystem, configs_of, placement
 from dse.model.pp_schedule import SCHEDULES
 from dse.model.pp_step import steps_of
 from dse.model.pp_training import Evaluation, evaluate, screen
-from dse.model.pp_training_explain import bottlenecks, explanation, infeasible_reasons, layer_texts
+from dse.model.pp_training_explain import WHOLE_MODEL, bottlenecks, explanation, infeasible_reasons, layer_texts
 from dse.model.screening import Explanation, Screen
 from dse.model.training_pool import TrainingPool, TrainingSettings
 from dse.model.training_run import TrainingFleet
 
 from .pp_training_study import MAX_STAGES, PpProblem
+from .space import Step
 from .training_design import TrainingDesign
 from .training_options import Regime, base_regimes
 from .training_problem import TrainingOffer
-from .training_space import TrainingSpace, fleet_of
+from .training_space import TrainingSpace, fleet_of, more_devices
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -115,6 +117,31 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
             "bottleneck": bottlenecks(system, rows, found),
             "infeasible_reason": infeasible_reasons(system, rows, found),
         }
+
+    def purchases(self, row: Mapping[str, Any]) -> list[Step]:
+        """More pipelines, on all pools of the chain at once; more wafers where they serve the chain.
+
+        The next number that divides the batch into whole micro-batches, and pipelines among wafers.
+        """
+        bought = [o for o in self.problem.pools if int(row[f"n_{o.name}"]) > 0]
+        k, q, batch = (int(row[key]) for key in ("offload_layers", "collect", "global_batch"))
+        chain = [o for o in bought if not (k and o.streams)]
+        if str(row["layers"]) == WHOLE_MODEL:
+            return super().purchases(row)
+        now = int(row[f"replicas_{chain[0].name}"])
+        micro = int(row[f"micro_batch_{next((o for o in chain if not o.streams), chain[0]).name}"])
+        servers = [(o, int(row[f"n_{o.name}"]), int(row[f"instance_size_{o.name}"])) for o in bought if o not in chain]
+        wafers = servers[0][1] // servers[0][2] if servers else 1
+        steps = []
+        then = next((r for r in range(now + 1, batch + 1) if batch % (r * micro) == 0 and r % (wafers * q) == 0), None)
+        if then:
+            counts = {o: int(row[f"n_{o.name}"]) for o in chain}
+            steps.append(more_devices({o: (n, n // now * then) for o, n in counts.items()}))
+        for offer, n, g in servers:
+            more = next((w for w in range(wafers + 1, now + 1) if now % w == 0 and now // w % q == 0), None)
+            if more:
+                steps.append(more_devices({offer: (n, more * g)}))
+        return steps
 
     def score_design(self, settings: Mapping[str, str]) -> tuple[dict[str, Values], Explanation]:
         """One design given as key -> text, on or off the axes, and what explains it."""

@@ -22,7 +22,7 @@ from .fleet_study import find_device, find_model, pool_name
 from .training_study import TrainingPool, TrainingStudy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainingOffer:
     """One pool's axes, resolved."""
 

@@ -19,7 +19,7 @@ from dse.model.training_run import TrainingFleet, tokens_per_s
 from .grid import Grid, Unit
 from .space import Step, Yardstick, largest_ratio, purchase_step
 from .training_options import Regime, bills_of, pool_options, pools_of
-from .training_problem import TrainingProblem
+from .training_problem import TrainingOffer, TrainingProblem
 
 if TYPE_CHECKING:
     import optuna
@@ -264,17 +264,8 @@ class TrainingSpace(ABC, Generic[Problem, System, Scored]):
         return settings
 
     def next_steps(self, row: Mapping[str, Any]) -> list[Step]:
-        """A purchase step of each pool that is bought, the next wider link, and 1 GB/s more."""
-        steps = []
-        for offer in self.problem.pools:
-            n = int(row[f"n_{offer.name}"])
-            if n == 0:
-                continue
-            stages = int(row[f"stages_{offer.name}"]) if self.pipeline else 1
-            unit = int(row[f"instance_size_{offer.name}"]) * stages
-            more = next((c for c in offer.counts if c > n and c % unit == 0), n + purchase_step(offer.counts, unit))
-            beyond = " (beyond the study's count)" if more > offer.counts[-1] else ""
-            steps.append(Step(f"{more - n} more {offer.name}{beyond}", {f"n_{offer.name}": str(more)}))
+        """The next purchases, the next wider link, and 1 GB/s more."""
+        steps = self.purchases(row)
         names = self.problem.link_names
         if str(row["link"]) in names:
             at = names.index(str(row["link"]))
@@ -282,6 +273,16 @@ class TrainingSpace(ABC, Generic[Problem, System, Scored]):
                 steps.append(Step(f"link {names[at + 1]} instead of {names[at]}", {"link": names[at + 1]}))
             wider = {"link_gb_s": repr(float(row["link_gb_s"]) + 1.0)}
             steps.append(Step("1 GB/s more of link", wider, replaces=("link",), priced=False))
+        return steps
+
+    def purchases(self, row: Mapping[str, Any]) -> list[Step]:
+        """A purchase step of each pool that is bought."""
+        steps = []
+        for offer in self.problem.pools:
+            n, g = int(row[f"n_{offer.name}"]), int(row[f"instance_size_{offer.name}"])
+            if n:
+                more = next((c for c in offer.counts if c > n and c % g == 0), n + purchase_step(offer.counts, g))
+                steps.append(more_devices({offer: (n, more)}))
         return steps
 
     # -- baselines --------------------------------------------------------------------------------
@@ -341,6 +342,15 @@ class TrainingSpace(ABC, Generic[Problem, System, Scored]):
         links = np.arange(len(self.problem.link_names), dtype=np.int64)
         index = self.grid.crossing(outer[0], [links, *chosen])
         return index[self.legal(index)] if len(index) else index
+
+
+def more_devices(bought: Mapping[TrainingOffer, tuple[int, int]]) -> Step:
+    """The step from some counts to others, pools named in the study's order."""
+    words = []
+    for offer, (now, then) in bought.items():
+        beyond = " (beyond the study's count)" if then > offer.counts[-1] else ""
+        words.append(f"{then - now} more {offer.name}{beyond}")
+    return Step(" and ".join(words), {f"n_{offer.name}": str(then) for offer, (_, then) in bought.items()})
 
 
 def _spread(part: Screen, at: Ints, shape: tuple[int, ...]) -> Screen:

@@ -19,6 +19,9 @@ from dse.units import quantity
 Ints = NDArray[np.int64]
 Objects = NDArray[np.object_]
 
+WHOLE_MODEL = "whole model"
+"""Layers of a pool of streaming devices that each hold all of them."""
+
 FULL = 1.0 - 1e-9
 """A link busy this share of the step is what the step waits for."""
 
@@ -35,7 +38,7 @@ def layer_texts(system: PpSystem, e: Evaluation) -> Objects:
     texts = np.empty(len(e.steps.step_s), dtype=object)
     for i, kept in enumerate(e.steps.kept):
         if e.steps.whole[i]:
-            texts[i] = "whole model"
+            texts[i] = WHOLE_MODEL
             continue
         runs = [f"{len(list(run))}x{count}" for count, run in groupby(kept[kept > 0].tolist())]
         handed = f" + {system.offload_layers} each on wafers" if system.offload_layers else ""
