@@ -26,6 +26,7 @@ from dse.recommend import recommend
 from dse.resolve import Study
 from dse.scoring import bounds_of, score_index, violation
 from dse.units import json_safe
+from dse.verdict import study_verdict
 from dse.whatif import raised_limits
 
 AUTO_EXHAUSTIVE_DESIGNS = 1_000_000_000
@@ -150,6 +151,7 @@ def run(
     found = EXPLORERS[chosen](study, report, stop)
     wall_s = time.perf_counter() - started
     frontier = _verified(study, found.index, found.points)
+    candidates, advice = _candidates(study, frontier), _advice(study, frontier, found.nearest)
     info: dict[str, Any] = {
         "study": study.name,
         "paradigm": study.envelope.paradigm,
@@ -166,9 +168,10 @@ def run(
         "candidates_per_s": found.candidates / wall_s if wall_s > 0 else 0.0,
         "trials": found.trials,
         "versions": versions(),
-        **_advice(study, frontier, found.nearest),
+        **advice,
+        "verdict": _judged(study, frontier, candidates, advice),
     }
-    return Result(study=study, frontier=frontier, candidates=_candidates(study, frontier), info=info)
+    return Result(study=study, frontier=frontier, candidates=candidates, info=info)
 
 
 def _advice(study: Study, frontier: pd.DataFrame, nearest: int) -> dict[str, Any]:
@@ -178,6 +181,12 @@ def _advice(study: Study, frontier: pd.DataFrame, nearest: int) -> dict[str, Any
     position, rule = recommend(study, frontier)
     pick = {"position": position, "design_id": str(frontier["design_id"].iloc[position]), "rule": rule}
     return {"recommended": pick, "raised_limits": raised_limits(study, frontier)}
+
+
+def _judged(study: Study, frontier: pd.DataFrame, candidates: pd.DataFrame, advice: dict[str, Any]) -> dict[str, Any]:
+    """Whether mixing pays in this study."""
+    pick = frontier.iloc[advice["recommended"]["position"]] if len(frontier) else None
+    return study_verdict(study, pick, frontier, candidates)
 
 
 def with_overrides(study: Study, method: str | None, workers: int | None) -> Study:

@@ -55,6 +55,11 @@ class ServingProblem:
     """Links given as bandwidths: they cost 0, which reports flag."""
     site: Site
 
+    @property
+    def compute_dtypes(self) -> tuple[str, ...]:
+        """Data types of the arithmetic, in the study's order."""
+        return tuple(dict.fromkeys(p.compute for p in self.precisions))
+
 
 def resolve(study: ServingStudy, folder: Path) -> ServingProblem:
     """Puts the catalogue's numbers in place of names."""

@@ -156,6 +156,7 @@ def _print(result: Result, folder: Path, page: Path) -> None:
         design_text,
         figure,
         frontier_table,
+        run_text,
     )
     from dse.report.designs import apart_warning, port_warnings
     from dse.report.frontier_rows import distinct_rows
@@ -172,13 +173,13 @@ def _print(result: Result, folder: Path, page: Path) -> None:
         assert recommended is not None
         position = int(info["recommended"]["position"])
         points = distinct_rows(result.frontier, result.study.envelope.objectives.names, position)
-        out.print(frontier_table(points, pools))
+        out.print(frontier_table(result.study, points))
         shown = f" ({MOST_ROWS} shown)" if len(points.ties) > MOST_ROWS else ""
         out.print(
             f"{len(points.ties)} frontier points{shown}, {len(result.frontier)} designs, from {info['candidates']:,} "
             f"candidates, {info['wall_s']:.2f} s, {info['method']}: {info['method_reason']}"
         )
-        out.print(f"Pick (*): {design_text(recommended, pools)}", markup=False)
+        out.print(f"Pick (*): {design_text(result.study, recommended)}", markup=False)
         out.print(f"  {info['recommended']['rule']}", markup=False)
         out.print(
             f"  {figure(recommended['throughput_tok_s'])} tok/s, {figure(recommended['cost_usd_per_h'])} USD/h, "
@@ -186,6 +187,10 @@ def _print(result: Result, folder: Path, page: Path) -> None:
             markup=False,
         )
         out.print(f"  {baselines_text(recommended)}", markup=False)
+        if run_text(recommended):
+            out.print(f"  {run_text(recommended)}", markup=False)
+        verdict = info["verdict"]
+        out.print(f"Does mixing pay? {verdict['word']}. {verdict['sentence']}", markup=False)
         for warning in filter(None, [apart_warning(recommended, pools), *port_warnings(recommended, pools)]):
             out.print(f"  note: {warning}", markup=False)
         _print_one_more(result)

@@ -91,16 +91,24 @@ def _print_pool(name: str, pool: dict[str, Any]) -> None:
         f"  u_HO {pool['u_ho']:.4g}, eta {pool['eta']:.4g}, u {pool['u']:.4g}, "
         f"g {quantity(pool['g_flop_s'], 'flop/s')}, busy {pool['busy_frac']:.1%}",
         f"  parts of its time (they overlap): {parts}",
-        f"  memory per device: {quantity(memory['usable_byte'], 'B')} usable, "
-        f"{quantity(memory['weight_byte'], 'B')} weights, {quantity(memory['margin_byte'], 'B')} left",
+        f"  memory per device: {quantity(memory['usable_byte'], 'B')} usable; {_held(memory['held'])}"
+        + (f"outside {_held(memory['outside'])}" if memory["outside"] else "")
+        + f"{quantity(memory['margin_byte'], 'B')} left",
         f"  {pool['cost_usd_per_h']:.2f} USD/h, {quantity(pool['power_w'], 'W')} provisioned, "
         f"{quantity(pool['power_mean_w'], 'W')} mean",
-        f"  alone: {pool['alone_requests_s']:.4g} requests/s",
+        f"  alone: {pool['alone_tok_s']:,.0f} tok/s",
     ]
     typer.echo("\n" + "\n".join(lines))
 
 
+def _held(parts: dict[str, float]) -> str:
+    from dse.units import quantity
+
+    return "".join(f"{quantity(byte, 'B')} {name}, " for name, byte in parts.items())
+
+
 def _print_system(system: dict[str, Any]) -> None:
+    from dse.report.why import paradigm_lines
     from dse.units import quantity
 
     bound = system["link_bound_flop_s"]
@@ -109,6 +117,7 @@ def _print_system(system: dict[str, Any]) -> None:
         f"system: f {quantity(system['f_flop_s'], 'flop/s')} = "
         f"min(sum g {quantity(system['sum_g_flop_s'], 'flop/s')}, link {link})"
     ]
+    lines += [f"  {name.lower()}: {text} ({words})" for name, text, words in paradigm_lines(system)]
     if system["link_byte_s"]:
         lines.append(
             f"  link: needs {quantity(system['link_need_byte_s'], 'B/s')} of "

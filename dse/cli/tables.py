@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.columns import column
-from dse.report.designs import phase_shares
 from dse.report.frontier_rows import Distinct, spread
+from dse.report.numbers import duration
+from dse.report.roles import phase_shares, role_short, step_words
+from dse.resolve import Study
 
 MOST_ROWS = 24
 
@@ -66,30 +68,44 @@ def ratio(value: float) -> str:
     return "no WSE" if np.isinf(value) else f"{value:.3g}:1"
 
 
-def design_text(row: pd.Series, pools: Sequence[str]) -> str:
+def design_text(study: Study, row: pd.Series) -> str:
     """What is bought and what it does, in words."""
     parts = []
-    for pool in pools:
+    for pool in study.space.pool_names:
         n = int(row[f"n_{pool}"])
         if n:
             g = int(row[f"instance_size_{pool}"])
             each = f" in instances of {g}" if g > 1 else ""
-            role = str(row[f"role_{pool}"])
+            role = role_short(study, row, pool)
             if role == "any":
                 role = ", ".join(phase_shares(row, pool))
             parts.append(f"{n} x {pool} ({role}{each})")
     link = f", link {row['link']}" if row["link"] != "none" else ""
     dtypes = {key: str(row[f"{key}_dtype"]) for key in ("weight", "kv", "compute") if f"{key}_dtype" in row}
     unusual = ", ".join(f"{key} {dtype}" for key, dtype in dtypes.items() if dtype != "bf16")
-    return " + ".join(parts) + link + (f", {unusual}" if unusual else "")
+    return " + ".join(parts) + link + step_words(row) + (f", {unusual}" if unusual else "")
 
 
 def baselines_text(row: pd.Series) -> str:
     """The design against fleets of one device, in words."""
-    return (
+    text = (
         f"against the best fleet of one device: {figure(row['gain_equal_cost'])} times its throughput at equal cost, "
-        f"{figure(row['gain_equal_power'])} at equal power; with its phases on separate instances: "
-        f"{figure(row['gain_apart_equal_cost'])} and {figure(row['gain_apart_equal_power'])}"
+        f"{figure(row['gain_equal_power'])} at equal power"
+    )
+    if "gain_apart_equal_cost" not in row:
+        return text
+    apart = f"{figure(row['gain_apart_equal_cost'])} and {figure(row['gain_apart_equal_power'])}"
+    return f"{text}; with its phases on separate instances: {apart}"
+
+
+def run_text(row: pd.Series) -> str:
+    """The run that a training study asks for, in words; empty without one."""
+    if "train_time_s" not in row:
+        return ""
+    mwh = figure(float(row["train_energy_j"]) / 3.6e9)
+    return (
+        f"the whole run: {duration(float(row['train_time_s']))}, {figure(row['train_cost_usd'])} USD, {mwh} MWh, "
+        f"{float(row['goodput_frac']):.1%} of the time useful"
     )
 
 
@@ -99,6 +115,9 @@ SHOWN: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("requests_s", "req/s", figure),
     ("cost_usd_per_h", "USD/h", figure),
     ("power_w", "kW", lambda v: figure(v / 1e3)),
+    ("global_batch", "batch", figure),
+    ("step_time_s", "step", seconds),
+    ("train_time_s", "days", lambda v: figure(v / 86400)),
     ("usd_per_mtok", "USD/Mtok", figure),
     ("ttft_p99_s", "TTFT p99", seconds),
     ("tpot_s", "TPOT", seconds),
@@ -108,13 +127,13 @@ SHOWN: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("gain_equal_power", "=power", figure),
 )
 """Columns of the printed frontier: name, head, how a value is shown. Those a paradigm lacks are left out."""
-VARIES = ("weight_dtype", "kv_dtype", "compute_dtype", "routing")
+VARIES = ("weight_dtype", "kv_dtype", "compute_dtype", "routing", "recompute", "schedule")
 """Columns shown only where they differ along the frontier."""
 
 
-def frontier_table(distinct: Distinct, pools: Sequence[str]) -> Table:
+def frontier_table(study: Study, distinct: Distinct) -> Table:
     """The frontier as a table of at most MOST_ROWS rows, the recommended design marked."""
-    frame = distinct.frame
+    frame, pools = distinct.frame, study.space.pool_names
     positions = spread(len(frame), MOST_ROWS, distinct.pick)
     shown = [c for c in SHOWN if c[0] in frame]
     if "gpu_wse_ratio" in frame and not np.isfinite(frame["gpu_wse_ratio"]).any():
@@ -124,8 +143,7 @@ def frontier_table(distinct: Distinct, pools: Sequence[str]) -> Table:
     table.add_column("", width=1)
     for pool in pools:
         table.add_column(escape(pool), justify="right")
-        if f"role_{pool}" in frame:
-            table.add_column("role")
+        table.add_column("role")
     for _, head, _ in shown:
         table.add_column(head, justify="right")
     for position in positions:
@@ -134,8 +152,7 @@ def frontier_table(distinct: Distinct, pools: Sequence[str]) -> Table:
         for pool in pools:
             n, g = int(row[f"n_{pool}"]), int(row.get(f"instance_size_{pool}", 1))
             cells.append(f"{n}/{g}" if n and g > 1 else f"{n}")
-            if f"role_{pool}" in frame:
-                cells.append(str(row[f"role_{pool}"]) if n else "-")
+            cells.append(role_short(study, row, pool) if n else "-")
         cells += [show(row[name]) for name, _, show in shown]
         table.add_row(*map(escape, cells), style="bold" if picked else None)
     return table

@@ -103,10 +103,11 @@ def _system(system: DpSystem, rows: Ints, link: Ints, e: Evaluation, bought: lis
         system.overlap_frac,
     )
     at = batch_scaling(shares, np.array([float(fleet.global_batch)]), work.parameters, np.inf, 0.0, 0.0)
-    several = len(bought) > 1
+    several, compute_s = len(bought) > 1, float(e.partition.compute_s[0])
     return {
         **link_lines(fleet, link, e.columns, e.pairs, e.use, crossing),
-        "compute_s": float(e.partition.compute_s[0]),
+        "compute_s": compute_s,
+        "f_overlap_flop_s": float(e.use.flop[0].sum()) / compute_s if np.isfinite(compute_s) else 0.0,
         "exposed_s": float(e.columns["sync_s"][0]),
         "threshold_1_batch": scaling.threshold_1 if several else None,
         "threshold_2_batch": scaling.threshold_2 if several else None,

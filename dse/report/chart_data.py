@@ -9,9 +9,10 @@ from typing import Any, Final
 import pandas as pd
 
 from dse.explore import Result
-from dse.report.designs import Row, count_of, part_list, pools_bought, ratio_text, value_of
+from dse.report.designs import part_list, pools_bought, ratio_text
 from dse.report.frontier_rows import Distinct, roles_text, spread
 from dse.report.numbers import label, number, shown, shown_unit
+from dse.report.roles import Row, count_of, value_of
 from dse.scoring import bounds_of
 
 CLOUD_POINTS: Final = 3000
@@ -19,7 +20,15 @@ FRONT_POINTS: Final = 1000
 LIMIT_REACH: Final = 1.5
 """A limit farther out than this many times the largest point is told in words, not drawn."""
 SHAPES: Final = ("one kind of device", "mix of devices")
-TOOLTIP_COLUMNS: Final = ("usd_per_mtok", "ttft_p99_s", "tpot_s", "complementarity", "gain_equal_cost")
+TOOLTIP_COLUMNS: Final = (
+    "usd_per_mtok",
+    "ttft_p99_s",
+    "tpot_s",
+    "step_time_s",
+    "train_time_s",
+    "complementarity",
+    "gain_equal_cost",
+)
 
 Datum = dict[str, Any]
 

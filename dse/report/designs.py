@@ -5,30 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
-
-import pandas as pd
+from typing import Final
 
 from dse.report.numbers import label, number, shown
+from dse.report.roles import Row, count_of, role_words, step_words, value_of
 from dse.resolve import Study
+from dse.verdict import word_of
 
-Row: TypeAlias = "pd.Series[Any]"
-
-EXPLOITED: Final = 1.02
-OBSTRUCTED: Final = 0.95
-"""Complementarity above, below which mixing is called exploited, obstructed; absorbed between."""
-
-NOTICED: Final = 0.005
-"""A share of requests below this rounds to none."""
-
-ROLE_WORDS: Final = {
-    "prefill": "for prefill",
-    "decode": "for decode",
-    "both": "for prefill and decode",
-}
 HEADLINE_COLUMNS: Final = (
     "throughput_tok_s",
     "requests_s",
+    "step_time_s",
+    "train_time_s",
+    "train_cost_usd",
+    "train_energy_j",
     "cost_usd_per_h",
     "usd_per_mtok",
     "power_w",
@@ -47,16 +37,6 @@ class Figure:
     note: str = ""
 
 
-def value_of(row: Row, name: str) -> float:
-    """A numeric column of a row; NaN where the paradigm has none."""
-    return float(str(row[name])) if name in row.index else math.nan
-
-
-def count_of(row: Row, pool: str, key: str = "n") -> int:
-    """Devices of a pool, or another whole number of it."""
-    return int(value_of(row, f"{key}_{pool}"))
-
-
 def pools_bought(study: Study, row: Row) -> list[str]:
     """Pools that the design uses."""
     return [p for p in study.space.pool_names if count_of(row, p) > 0]
@@ -65,21 +45,6 @@ def pools_bought(study: Study, row: Row) -> list[str]:
 def part_list(study: Study, row: Row) -> str:
     """Counts and pools: `16 × a100-40gb-sxm + 1 × wse-3`."""
     return " + ".join(f"{count_of(row, p):,} × {p}" for p in pools_bought(study, row)) or "nothing"
-
-
-def phase_shares(row: Row, pool: str) -> list[str]:
-    """Under work stealing, how much of each phase flows to a pool, where it is noticed."""
-    shares = {phase: value_of(row, f"{phase}_frac_{pool}") for phase in ("prefill", "decode")}
-    return [f"{share:.0%} of {phase}" for phase, share in shares.items() if share >= NOTICED]
-
-
-def role_words(row: Row, pool: str) -> str:
-    """What a pool is for; under work stealing, the share of each phase that flows to it."""
-    role = str(row.get(f"role_{pool}", ""))
-    if role != "any":
-        return ROLE_WORDS.get(role, "")
-    words = phase_shares(row, pool)
-    return f"for {' and '.join(words)}" if words else "standing idle"
 
 
 def bill_of_materials(study: Study, row: Row) -> str:
@@ -94,11 +59,11 @@ def bill_of_materials(study: Study, row: Row) -> str:
             text += f" ({have:,} already owned)"
         if size > 1:
             text += f" in {n // size:,} instance{'s' if n // size > 1 else ''} of {size}"
-        parts.append(f"{text} {role_words(row, pool)}".strip())
+        parts.append(f"{text} {role_words(study, row, pool)}".strip())
     verb = "Rent" if study.envelope.site.cost_basis == "rental" else "Buy"
     link = str(row.get("link", "none"))
     joined = f", joined by {_link_words(link)}" if link != "none" else ""
-    return f"{verb} {' and '.join(parts) or 'nothing'}{joined}{_dtype_words(row)}."
+    return f"{verb} {' and '.join(parts) or 'nothing'}{joined}{step_words(row)}{_dtype_words(row)}."
 
 
 def _dtype_words(row: Row) -> str:
@@ -144,12 +109,13 @@ def verdict(study: Study, row: Row) -> tuple[str, str]:
         return "single pool", "The recommended design uses one kind of device; there is nothing to combine."
     c = value_of(row, "complementarity")
     if math.isnan(c):
-        return "not defined", "No pool of this design can serve alone, so there is nothing to compare with."
+        return "not defined", "No pool of this design can work alone, so there is nothing to compare with."
     share = f"the mix gives {number(c)} times what its pools give side by side, each on its own"
-    if c > EXPLOITED:
-        word = "exploited" if _beats_apart(row) else "exploited, by separating the phases"
+    word = word_of(c)
+    if word == "exploited":
+        word = word if _beats_apart(row) else f"{word}, by separating the phases"
         return word, f"The differences of the devices are exploited: {share}. {_apart_words(row)}".strip()
-    if c < OBSTRUCTED:
+    if word == "obstructed":
         return "obstructed", f"The devices obstruct each other: {share}."
     return "absorbed", f"The differences of the devices are absorbed, neither gain nor loss: {share}."
 
@@ -177,7 +143,7 @@ def _apart_words(row: Row) -> str:
 def gains(row: Row) -> list[tuple[str, str, str]]:
     """Label, number and meaning of each comparison of the mix."""
     meanings = (
-        ("complementarity", "Complementarity", "over the sum of its pools, each serving alone"),
+        ("complementarity", "Complementarity", "over the sum of its pools, each working alone"),
         ("gain", "Gain", "over the best of its pools alone"),
         ("gain_equal_cost", "Gain at equal cost", "over the best single-device design of the same cost"),
         ("gain_equal_power", "Gain at equal power", "over the best single-device design of the same power"),

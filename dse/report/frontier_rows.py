@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from dse.report.designs import Row, count_of, part_list, pools_bought, ratio_text, value_of
-from dse.report.numbers import axis_title, number, shown_unit
+from dse.report.designs import part_list, pools_bought, ratio_text
+from dse.report.numbers import DAY_S, axis_title, number, shown_unit
+from dse.report.roles import Row, count_of, role_short, value_of
 from dse.resolve import Study
 
 TABLE_ROWS: Final = 200
@@ -19,6 +20,9 @@ TABLE_COLUMNS: Final = (
     "throughput_tok_s",
     "cost_usd_per_h",
     "power_w",
+    "global_batch",
+    "step_time_s",
+    "train_time_s",
     "usd_per_mtok",
     "ttft_p99_s",
     "tpot_s",
@@ -31,6 +35,9 @@ SHORT_HEADS: Final = {
     "throughput_tok_s": "tok/s",
     "cost_usd_per_h": "USD/h",
     "power_w": "kW",
+    "global_batch": "Batch",
+    "step_time_s": "Step [s]",
+    "train_time_s": "Train [days]",
     "usd_per_mtok": "USD/Mtok",
     "complementarity": "Complem.",
     "gain_equal_cost": "Gain, equal cost",
@@ -105,17 +112,23 @@ def _cells(study: Study, row: Row, columns: list[str], ties: int) -> list[str]:
         roles_text(study, row),
         link if (link := str(row.get("link", "none"))) != "none" else "–",
         ratio_text(row),
-        *(number(value_of(row, c) * shown_unit(c)[0]) for c in columns),
+        *(_cell(c, value_of(row, c)) for c in columns),
         str(row.get("bottleneck", "–")),
         str(ties),
     ]
+
+
+def _cell(name: str, value: float) -> str:
+    if name == "train_time_s":
+        return number(value / DAY_S)
+    return number(value * shown_unit(name)[0])
 
 
 def roles_text(study: Study, row: Row) -> str:
     """What each pool does, in the order of the parts; with the size of its instances above one device."""
     parts = []
     for pool in pools_bought(study, row):
-        role = str(row.get(f"role_{pool}", ""))
+        role = role_short(study, row, pool)
         size = count_of(row, pool, "instance_size") if f"instance_size_{pool}" in row.index else 1
         parts.append(f"{role} (by {size})" if size > 1 else role)
     return " + ".join(parts) or "–"

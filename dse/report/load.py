@@ -11,14 +11,13 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import pandas as pd
 
-from dse.columns import column
+from dse.columns import WHOLE_UNITS, column
 from dse.errors import InputError
 from dse.explore import Result
-from dse.report.designs import Row
+from dse.report.roles import Row
 from dse.resolve import Study
 
 FLAGS: Final = ("feasible", "on_front")
-COUNTS: Final = ("n_", "instance_size_", "prefill_batch_", "max_decode_batch_")
 INFO_KEYS: Final = (
     "complete", "stopped", "method", "method_reason", "proof", "seed", "workers", "designs_in_grid",
     "candidates", "candidates_per_s", "wall_s", "versions",
@@ -90,7 +89,7 @@ def _typed(name: str, values: Row) -> Any:
         return values == "True"
     if known is not None and not known.unit:
         return values
-    if known is not None and known.name.endswith("_<pool>") and known.name.removesuffix("<pool>") in COUNTS:
+    if known is not None and known.unit in WHOLE_UNITS and all(v.lstrip("-").isdigit() for v in values):
         return np.array([int(v) for v in values], dtype=np.int64)
     return np.array([float(v) if v else math.nan for v in values], dtype=np.float64)
 

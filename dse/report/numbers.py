@@ -11,6 +11,7 @@ from dse.units import quantity
 
 SHOWN_UNIT: Final[Mapping[str, tuple[float, str]]] = {
     "W": (1e-3, "kW"),
+    "J": (1 / 3.6e9, "MWh"),
     "byte": (1e-9, "GB"),
     "byte/s": (1e-9, "GB/s"),
     "1": (1.0, ""),
@@ -18,7 +19,15 @@ SHOWN_UNIT: Final[Mapping[str, tuple[float, str]]] = {
 """Unit of a result column -> factor, and the unit the page prints."""
 
 LABELS: Final[Mapping[str, str]] = {
-    "throughput_tok_s": "Output throughput",
+    "throughput_tok_s": "Throughput",
+    "throughput_samples_s": "Sequences",
+    "step_time_s": "Step",
+    "train_time_s": "Time to train",
+    "train_cost_usd": "Cost to train",
+    "train_energy_j": "Energy to train",
+    "goodput_frac": "Goodput",
+    "bubble_frac": "Bubble",
+    "global_batch": "Global batch",
     "requests_s": "Requests",
     "input_tok_s": "Input throughput",
     "ttft_mean_s": "TTFT mean",
@@ -37,6 +46,9 @@ LABELS: Final[Mapping[str, str]] = {
     "gain_equal_cost": "Gain at equal cost",
     "gain_equal_power": "Gain at equal power",
 }
+
+
+HOUR_S, DAY_S = 3600.0, 86400.0
 
 
 def number(value: float) -> str:
@@ -98,7 +110,13 @@ def shown(name: str, value: float) -> str:
 
 
 def duration(value_s: float) -> str:
-    """A time with the prefix that suits it."""
+    """A time with the prefix that suits it; long ones in hours and days.
+
+    >>> duration(0.25), duration(5400.0), duration(864000.0)
+    ('250 ms', '1.50 h', '10.00 days')
+    """
+    if HOUR_S <= value_s < math.inf:
+        return f"{number(value_s / HOUR_S)} h" if value_s < 2 * DAY_S else f"{number(value_s / DAY_S)} days"
     return quantity(value_s, "s") if math.isfinite(value_s) else number(value_s)
 
 

@@ -14,7 +14,8 @@ from dse.files import write_whole
 from dse.report.charts import figures
 from dse.report.designs import bill_of_materials, gains, headline_figures, port_warnings, verdict
 from dse.report.frontier_rows import distinct_rows, frontier_table
-from dse.report.proof import GLOSSARY, GRADES, evidence, method_lines, study_text
+from dse.report.proof import GRADES, evidence, glossary, method_lines, study_text
+from dse.report.roles import ETA_WORDS
 from dse.report.why import why
 
 HERE: Final = Path(__file__).parent
@@ -56,6 +57,7 @@ def context(result: Result) -> dict[str, Any]:
         "rule": info["recommended"]["rule"] if row is not None else "",
         "design_id": str(row["design_id"]) if row is not None else "",
         "verdict": verdict(study, row) if row is not None else ("", ""),
+        "study_verdict": info.get("verdict"),
         "gains": gains(row) if row is not None else [],
         "bottleneck": str(row.get("bottleneck", "")) if row is not None else "",
         "ports": port_warnings(row, study.space.pool_names) if row is not None else [],
@@ -69,8 +71,9 @@ def context(result: Result) -> dict[str, Any]:
         "study_text": study_text(study),
         "evidence": evidence(study),
         "raw_links": bool(getattr(study.problem, "raw_links", False)),
+        "eta_words": ETA_WORDS[study.envelope.paradigm],
         "grades": GRADES,
-        "glossary": GLOSSARY,
+        "glossary": glossary(study.envelope.paradigm),
         "css": Markup((HERE / "report.css").read_text(encoding="utf-8")),
     }
 

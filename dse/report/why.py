@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dse.errors import InputError
 from dse.explore import Result
-from dse.report.designs import Row, value_of
-from dse.report.numbers import label, number, percent, shown, signed
+from dse.report.numbers import duration, label, number, percent, shown, signed
+from dse.report.roles import Row, value_of
 from dse.scoring import explain
 from dse.whatif import one_more
 
@@ -18,6 +18,33 @@ UNCHANGED: Final = 1e-9
 """Relative change of a score below which it is no change."""
 RESCORED: Final = 1e-6
 """Relative difference to the run's own score above which the page says so."""
+
+
+def _batch(value: float) -> str:
+    return f"{value:,.0f} sequences" if math.isfinite(value) else "none up to 16,384"
+
+
+def _bandwidth(value: float) -> str:
+    return f"{number(value * 1e-9)} GB/s" if math.isfinite(value) else "none would do"
+
+
+SYSTEM_LINES: Final[tuple[tuple[str, str, Callable[[Any], str], str], ...]] = (
+    ("requests_s", "Requests", lambda v: f"{number(v)} requests/s", "served at capacity"),
+    ("step_s", "Step", duration, "time of one optimizer step"),
+    ("compute_s", "Slowest pool", duration, "time until the last pool reaches the barrier"),
+    ("path_s", "Path", duration, "one micro-batch through all stages, there and back"),
+    ("exposed_s", "Exchange", duration, "all-reduce of gradients that the step waits for"),
+    ("micro_batches", "Micro-batches", lambda v: f"{v:,.0f}", "of each pipeline in a step"),
+    ("bubble_frac", "Bubble", percent, "mean idle share of the stages: fill, drain, waiting for the slowest"),
+    ("layers", "Layers of the stages", str, "number of stages x layers, first to last"),
+    ("verdict", "Placement", str, "structurally infeasible, memory violation, or feasible"),
+    ("threshold_1_batch", "Threshold 1", _batch, "smallest global batch at which mixing beats each pool alone"),
+    ("threshold_2_batch", "Threshold 2", _batch, "from here on within 5 % of the pools side by side"),
+    ("least_link_byte_s", "Least bandwidth", _bandwidth, "at which this mix equals its best pool alone"),
+    ("wafer_layer_s", "A layer on the wafer", duration, "for one micro-batch, forward and backward"),
+    ("offload_threshold_s", "Offload threshold", duration, "a layer on the wafer must take less for offload to pay"),
+)
+"""Figures that only some paradigms have: key, name, how it is shown, what it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +69,8 @@ class PoolColumn:
     lines: dict[str, str]
     time: list[Bar]
     memory: list[Bar]
+    outside: list[Bar]
+    """What a streaming device keeps outside; empty for others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,40 +150,52 @@ def pool_column(name: str, p: Mapping[str, Any]) -> PoolColumn:
             "η, idle over busy": number(p["eta"]),
             "u = u_HO / (1 + η)": percent(p["u"]),
             "Useful rate g": f"{number(p['g_flop_s'] * 1e-12)} TFLOP/s",
-            "Alone it would serve": f"{number(p['alone_requests_s'])} requests/s",
+            "Alone it would do": shown("throughput_tok_s", p["alone_tok_s"]),
             "Cost": shown("cost_usd_per_h", p["cost_usd_per_h"]),
             "Power": power,
         },
         time=[Bar(name=k, share=v, text=percent(v)) for k, v in p["time_frac"].items()],
         memory=_memory_bars(p["memory"]),
+        outside=_outside_bars(p["memory"]),
     )
 
 
-def _memory_bars(memory: Mapping[str, float]) -> list[Bar]:
-    """Weights, caches and work, headroom and reserve of one device, as shares of its memory."""
-    device = memory["device_byte"]
-    margin = memory["margin_byte"]
-    held = memory["usable_byte"] - margin - memory["weight_byte"]
-    parts = (
-        ("weights", memory["weight_byte"]),
-        ("caches and work", held),
-        ("headroom", margin),
-        ("reserve", device - memory["usable_byte"]),
-    )
+def _memory_bars(memory: Mapping[str, Any]) -> list[Bar]:
+    """What one device holds, its headroom and reserve, as shares of its memory."""
+    device, usable = memory["device_byte"], memory["usable_byte"]
+    left = usable - sum(memory["held"].values())
+    parts = (*memory["held"].items(), ("headroom", left), ("reserve", device - usable))
     return [Bar(name=n, share=b / device, text=shown("mem_margin_byte", b)) for n, b in parts if b > 0]
+
+
+def _outside_bars(memory: Mapping[str, Any]) -> list[Bar]:
+    """What a streaming device keeps outside, as shares of what it may; nothing for others."""
+    room = memory["outside_byte"]
+    if not room:
+        return []
+    parts = (*memory["outside"].items(), ("headroom", room - sum(memory["outside"].values())))
+    return [Bar(name=n, share=b / room, text=shown("mem_margin_byte", b)) for n, b in parts if b > 0]
 
 
 def _tflop(value: float | None) -> str:
     return "none: nothing crosses" if value is None else f"{number(value * 1e-12)} TFLOP/s"
 
 
+def paradigm_lines(s: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What only some paradigms tell of the whole: name, value, what it is."""
+    return [(name, show(s[key]), words) for key, name, show, words in SYSTEM_LINES if s.get(key) is not None]
+
+
 def system_lines(s: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The bounds of eq. (2) and what the system reaches."""
+    """The bounds of eq. (2), what the system reaches, and what else its paradigm tells."""
+    whole = s["sum_g_flop_s"] if s.get("f_overlap_flop_s") is None else s["f_overlap_flop_s"]
+    bound = whole if s["link_bound_flop_s"] is None else min(whole, s["link_bound_flop_s"])
     lines = [
         ("Σ g", _tflop(s["sum_g_flop_s"]), "useful rate of all pools together"),
         ("v·S", _tflop(s["link_bound_flop_s"]), "rate at which a full link would stop the system"),
-        ("f", _tflop(s["f_flop_s"]), "rate reached; f ≤ min(Σ g, v·S) by eq. (2)"),
-        ("Requests", f"{number(s['requests_s'])} requests/s", "served at capacity"),
+        ("f at full overlap", _tflop(bound), "eq. (2): min(Σ g, v·S) if nothing waited for the link"),
+        ("f", _tflop(s["f_flop_s"]), "rate reached"),
+        *paradigm_lines(s),
         ("Pools side by side", f"{number(s['aggregate_tok_s'])} tok/s", "sum of the pools, each alone"),
         ("Best pool alone", f"{number(s['best_single_tok_s'])} tok/s", "the larger of them"),
     ]
