@@ -134,6 +134,33 @@ COLUMNS: tuple[Column, ...] = (
     Column("on_front", "", None, "not dominated by any feasible candidate"),
 )
 
+SERVING, TRAINING, PIPELINE = ("pd_serving",), ("dp_training", "pp_training"), ("pp_training",)
+_ONLY_IN: dict[str, tuple[str, ...]] = (
+    dict.fromkeys(
+        (
+            "role_<pool>", "prefill_batch_<pool>", "max_decode_batch_<pool>", "decode_batch_<pool>",
+            "prefill_frac_<pool>", "decode_frac_<pool>", "weight_dtype", "kv_dtype", "routing", "requests_s",
+            "input_tok_s", "ttft_mean_s", "ttft_p99_s", "tpot_s", "tok_s_per_user", "kv_transfer_byte_s",
+            "kv_out_byte_s_<pool>", "io_use_<pool>", "optimal_gpu_wse_ratio", "gain_apart_equal_cost",
+            "gain_apart_equal_power",
+        ),
+        SERVING,
+    )
+    | dict.fromkeys(
+        (
+            "micro_batch_<pool>", "zero_stage_<pool>", "replicas_<pool>", "recompute", "global_batch",
+            "throughput_samples_s", "step_time_s", "sync_s", "goodput_frac", "train_time_s", "train_energy_j",
+            "train_cost_usd", "mfu_<pool>",
+        ),
+        TRAINING,
+    )
+    | dict.fromkeys(
+        ("stages_<pool>", "schedule", "chunks", "offload_layers", "collect", "layers", "bubble_frac"), PIPELINE
+    )
+    | {"batch_<pool>": ("dp_training",)}
+)  # fmt: skip
+"""Columns that only some paradigms define."""
+
 _PATTERNS = tuple(re.compile(re.escape(c.name).replace("<pool>", ".+") + "$") for c in COLUMNS)
 _TEXT = {
     "design_id", "paradigm", "routing", "link", "bottleneck", "feasible", "infeasible_reason", "on_front",
@@ -187,3 +214,13 @@ def takes_limit(name: str) -> bool:
 
 NUMERIC_COLUMNS: tuple[str, ...] = tuple(c.name for c in COLUMNS if takes_limit(c.name))
 """What limits may name; `<pool>` stands for a pool's name."""
+
+
+def defined_in(name: str, paradigm: str) -> bool:
+    """Whether a paradigm's results have a column.
+
+    >>> defined_in("tpot_s", "pd_serving"), defined_in("tpot_s", "dp_training"), defined_in("power_w", "dp_training")
+    (True, False, True)
+    """
+    found = column(name)
+    return found is not None and paradigm in _ONLY_IN.get(found.name, (paradigm,))

@@ -99,5 +99,5 @@ def _caveats(row: Row, figures: dict[str, float]) -> str:
         text = " Only one of its pools can do this work alone; the others count as nothing in that sum."
     apart = [float(row[g]) for g in ("gain_apart_equal_cost", "gain_apart_equal_power") if g in row.index]
     if apart and max(apart) <= 1:
-        text += " One device that keeps prefill and decode on separate instances does as well."
+        text += " One device with its phases apart may do as well: offer it as two pools to see such a fleet."
     return text

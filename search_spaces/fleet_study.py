@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo,
 
 from dse.catalog import load_catalog, load_device_file, load_model_file
 from dse.catalog.device_file import NAME_PATTERN
-from dse.columns import pool_of
+from dse.columns import defined_in, pool_of
 from dse.errors import InputError, unknown_name
 from dse.hardware import Accelerator
 from dse.study import AxisList, Envelope, Frac, Link, Part, distinct
@@ -196,6 +196,13 @@ class FleetStudy(Envelope):
         if len(pools) > 1 and self.link is None:
             faults.append("[link] is missing; with two or more pools say what connects them")
         names = {pool_name(p, folder) for p in pools}
+        asked = {f"limits.{name}": name for name in self.limits.bounds()}
+        asked |= {f"objectives: {name}": name for name in self.objectives.names}
+        faults += [
+            f"{where}: {self.paradigm} results have no such column"
+            for where, name in asked.items()
+            if not defined_in(name, self.paradigm)
+        ]
         for name in self.limits.bounds():
             pool = pool_of(name)
             if pool is not None and pool not in names:

@@ -158,7 +158,7 @@ def _print(result: Result, folder: Path, page: Path) -> None:
         frontier_table,
         run_text,
     )
-    from dse.report.designs import apart_warning, port_warnings
+    from dse.report.designs import port_warnings
     from dse.report.frontier_rows import distinct_rows
 
     info, pools = result.info, result.study.space.pool_names
@@ -190,8 +190,8 @@ def _print(result: Result, folder: Path, page: Path) -> None:
         if run_text(recommended):
             out.print(f"  {run_text(recommended)}", markup=False)
         verdict = info["verdict"]
-        out.print(f"Does mixing pay? {verdict['word']}. {verdict['sentence']}", markup=False)
-        for warning in filter(None, [apart_warning(recommended, pools), *port_warnings(recommended, pools)]):
+        out.print(f"Does mixing pay? {verdict['word']}. {verdict['sentence']}", markup=False, soft_wrap=True)
+        for warning in port_warnings(recommended, pools):
             out.print(f"  note: {warning}", markup=False)
         _print_one_more(result)
     out.print(f"Report: {page}", markup=False, soft_wrap=True)

@@ -173,11 +173,3 @@ def port_warnings(row: Row, pools: Sequence[str]) -> list[str]:
         for pool in pools
         if f"io_use_{pool}" in row.index and value_of(row, f"io_use_{pool}") > 1.0 + 1e-9
     ]
-
-
-def apart_warning(row: Row, pools: Sequence[str]) -> str:
-    """Said of a mix that one device with its phases apart may match at equal cost and at equal power."""
-    mixed = sum(count_of(row, pool) > 0 for pool in pools) > 1
-    if mixed and not _beats_apart(row):
-        return "one device with its phases apart may do as well: offer it as two pools to see such a fleet"
-    return ""
