@@ -10,26 +10,20 @@ three nodes for each of the four models.
   that it does not have, since a micro-step's collectives are counted whole.
 - 2048 tokens a sequence, selective recomputation: the study's defaults, and what the wafer's training profile was
   fitted at.
-- 13 TB beside the wafer (the paper's table 2). The catalogue's 1.5 TB is the smallest MemoryX on sale; it would not
-  hold the largest batches of 35B and 70B.
 - 150 GB/s between the pools, nothing of it hidden: what the ports of one wafer system carry.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from dse.errors import InputError
-from dse.hardware import Accelerator
 from dse.model.dp_thresholds import BatchScaling, batch_scaling
 from search_spaces.dp_training import DpSpace
 
-from .setting import MODELS, Change, changed, study
-
-MEMORYX_BYTE = 13e12
-"""Table 2 of the paper: memory beside one WSE-3."""
+from .setting import MODELS, Change, changed, study, with_memoryx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +40,7 @@ def fleet(
 ) -> Fleet:
     """A model of the paper on GPUs and a wafer; devices, count and link may be changed to ask what if."""
     loaded = study("data_parallel.toml", {"model": MODELS[model]})
-    problem = changed(loaded.problem, "wse", _with_memoryx)
+    problem = changed(loaded.problem, "wse", with_memoryx)
     for pool, change in (("gpu", gpu), ("wse", wse)):
         problem = changed(problem, pool, change) if change else problem
     space = DpSpace(problem)
@@ -63,10 +57,6 @@ def fleet(
         problem.overlap_frac,
     )
     return Fleet(n_gpu=int(gpus.settings.n[row]), n_wse=int(wafer.settings.n[0]), scaling=scaling)
-
-
-def _with_memoryx(device: Accelerator) -> Accelerator:
-    return replace(device, streaming_byte=MEMORYX_BYTE)
 
 
 def _matching(alone_s: tuple[np.ndarray, ...], n_gpu: np.ndarray) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import pandas as pd
 
 from dse.files import write_whole
 
-from . import fig5, fig7, fig16, fig17, table3
+from . import eq5, fig5, fig7, fig8, fig10, fig11, fig12, fig16, fig17, table3
 from .picture import save, styled
 from .statement import Statement
 
@@ -29,37 +30,21 @@ class Figure:
     """The picture, as an Altair chart."""
 
 
+TITLES: Final[Mapping[ModuleType, str]] = {
+    fig5: "Fig. 5: data-parallel training over global batches; T1 and T2 are the thresholds",
+    fig7: "Fig. 7: least bandwidth at which training on both gains",
+    fig8: "Fig. 8: k layers of every GPU stage on the wafer, micro-batch 1; a tick is the replay in 1F1B order",
+    fig10: "Fig. 10: time of a layer, forward and backward, and the threshold below which k = 1 pays",
+    fig11: "Fig. 11: pairs of micro-batches; a number is the fewest layers of a stage that must go to the wafer",
+    fig12: "Fig. 12: decoupled pipelines at global batch 1024, and the bandwidth that keeps their gain",
+    fig16: "Fig. 16: GPUs that keep one wafer busy, GPUs prefill and wafers decode",
+    fig17: "Fig. 17: throughput of both together over the sum of both alone, at the ratio that suits 1K/1K",
+    table3: "Table 3: KV cache that leaves prefilling GPUs",
+    eq5: "Eq. (5): idle time from the differences of two pools, alpha in proportion to the shortfall of load",
+}
 FIGURES: Final[Mapping[str, Figure]] = {
-    "fig5": Figure(
-        title="Fig. 5: data-parallel training over global batches; T1 and T2 are the thresholds",
-        frame=fig5.frame,
-        judge=fig5.judge,
-        draw=fig5.draw,
-    ),
-    "fig7": Figure(
-        title="Fig. 7: least bandwidth at which training on both gains",
-        frame=fig7.frame,
-        judge=fig7.judge,
-        draw=fig7.draw,
-    ),
-    "fig16": Figure(
-        title="Fig. 16: GPUs that keep one wafer busy, GPUs prefill and wafers decode",
-        frame=fig16.frame,
-        judge=fig16.judge,
-        draw=fig16.draw,
-    ),
-    "fig17": Figure(
-        title="Fig. 17: throughput of both together over the sum of both alone, at the ratio that suits 1K/1K",
-        frame=fig17.frame,
-        judge=fig17.judge,
-        draw=fig17.draw,
-    ),
-    "table3": Figure(
-        title="Table 3: KV cache that leaves prefilling GPUs",
-        frame=table3.frame,
-        judge=table3.judge,
-        draw=table3.draw,
-    ),
+    module.NAME: Figure(title=title, frame=module.frame, judge=module.judge, draw=module.draw)
+    for module, title in TITLES.items()
 }
 
 

@@ -23,7 +23,7 @@ def styled(chart: Any, title: str) -> Any:
     text = {"labelFontSize": 12, "titleFontSize": 13, "titleFontWeight": "normal"}
     return (
         chart.properties(title=alt.Title(title, fontSize=15, anchor="start", offset=14))
-        .configure(background="white", font="DejaVu Sans, Arial, sans-serif", padding=12)
+        .configure(aria=False, background="white", font="DejaVu Sans, Arial, sans-serif", padding=12)
         .configure_axis(gridOpacity=0.5, labelOverlap="greedy", **text)
         .configure_legend(symbolStrokeWidth=2.5, symbolSize=120, labelLimit=320, titleLimit=320, **text)
         .configure_title(fontSize=13, fontWeight=600, anchor="middle")

@@ -1,8 +1,9 @@
 """The paper's machines and models: what the figures' studies have in common.
 
 The paper measures on DGX A100 nodes and a WSE-3 cluster at ALCF (section 5.1) and prints no device counts; each
-figure says how its own are chosen. Efficiencies are the catalogue's: `train` in figures 5 and 7, the default profile
-in serving.
+figure says how its own are chosen. Efficiencies are the catalogue's: `train` in training, the default profile
+in serving. Beside a wafer that trains are 13 TB (the paper's table 2): the catalogue's 1.5 TB is the smallest MemoryX
+on sale, and would not hold the largest batches of 35B and 70B.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from dse.hardware import Accelerator, Phase
 from dse.resolve import Study
 from dse.validation import read_toml
 from search_spaces.pd_serving_problem import ServingProblem
+from search_spaces.pp_training_study import PpProblem
 from search_spaces.training_problem import TrainingProblem
 
 FOLDER = Path(__file__).parent
@@ -27,7 +29,10 @@ MODELS: Mapping[str, str] = {
 }
 """The paper's models; it names no shapes, and 35B is taken as CodeLlama-34B."""
 
-Problem = TypeVar("Problem", TrainingProblem, ServingProblem)
+MEMORYX_BYTE: Final = 13e12
+"""Table 2 of the paper: memory beside one WSE-3."""
+
+Problem = TypeVar("Problem", TrainingProblem, ServingProblem, PpProblem)
 Change = Callable[[Accelerator], Accelerator]
 
 
@@ -49,3 +54,8 @@ def changed(problem: Problem, pool: str, change: Change) -> Problem:
 def with_efficiency(phase: Phase, **values: Any) -> Change:
     """A device with other efficiencies in one phase."""
     return lambda d: replace(d, efficiency={**d.efficiency, phase: replace(d.efficiency[phase], **values)})
+
+
+def with_memoryx(device: Accelerator) -> Accelerator:
+    """A wafer with the memory beside it that the paper has."""
+    return replace(device, streaming_byte=MEMORYX_BYTE)
