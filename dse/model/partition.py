@@ -60,6 +60,7 @@ def best_partition(pools: Sequence[ShareTime], global_batch: ArrayLike, sync_s: 
     `sync_s` is S by number of active pools, (pools + 1,) or (pools + 1, designs). Ties go to fewer pools,
     then to the subset that comes first. Pools are filled in order; the last takes what is left.
 
+    >>> from dse.model.share_time import Staircase
     >>> one = np.ones(1)
     >>> fast, slow = (Staircase(replicas=one, micro_batch=one, once_s=0 * one, step_s=0 * one,
     ...                         sample_s=t * one, most=99 * one) for t in (1.0, 3.0))

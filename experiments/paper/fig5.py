@@ -72,7 +72,6 @@ def judge(data: pd.DataFrame) -> list[Statement]:
     first = data.drop_duplicates("model").set_index("model")
     largest = data["global_batch"].max()
     regimes = (first["threshold_1"] > 1) & (first["threshold_1"] < first["threshold_2"])
-    one_side = early & ~both
     return [
         Statement(
             figure=NAME,
@@ -82,14 +81,7 @@ def judge(data: pd.DataFrame) -> list[Statement]:
             paper=", ".join(f"{m} {low} < {high}" for m, (low, high) in PAPER_THRESHOLDS.items()),
         ),
         *(_place(str(model), row) for model, row in first.iterrows()),
-        Statement(
-            figure=NAME,
-            statement="below threshold 1 one side takes the whole batch, from it on both work",
-            passes=bool((both == ~early).all()),
-            value=f"one side at {int(one_side.sum())} of {int(early.sum())} batches below, "
-            f"both at {int((both & ~early).sum())} of {int((~early).sum())} from it on",
-            paper="g_j = 0 below, both active beyond",
-        ),
+        _one_side(both, early),
         Statement(
             figure=NAME,
             statement="throughput of both together never exceeds the sum of each alone (5 % for whole samples)",
@@ -107,6 +99,18 @@ def judge(data: pd.DataFrame) -> list[Statement]:
         _settles(data),
         *(_fills(model, data[data["model"] == model]) for model in ("7B", "70B")),
     ]
+
+
+def _one_side(both: pd.Series, early: pd.Series) -> Statement:
+    one_side = early & ~both
+    return Statement(
+        figure=NAME,
+        statement="below threshold 1 one side takes the whole batch, from it on both work",
+        passes=bool((both == ~early).all()),
+        value=f"one side at {int(one_side.sum())} of {int(early.sum())} batches below, "
+        f"both at {int((both & ~early).sum())} of {int((~early).sum())} from it on",
+        paper="g_j = 0 below, both active beyond",
+    )
 
 
 def _pair(row: pd.Series) -> str:
