@@ -134,7 +134,9 @@ COLUMNS: tuple[Column, ...] = (
     Column("on_front", "", None, "not dominated by any feasible candidate"),
 )
 
-SERVING, TRAINING, PIPELINE = ("pd_serving",), ("dp_training", "pp_training"), ("pp_training",)
+SERVING: tuple[str, ...] = ("pd_serving",)
+TRAINING: tuple[str, ...] = ("dp_training", "pp_training")
+PIPELINE: tuple[str, ...] = ("pp_training",)
 _ONLY_IN: dict[str, tuple[str, ...]] = (
     dict.fromkeys(
         (

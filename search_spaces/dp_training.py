@@ -43,11 +43,11 @@ class DpSpace(TrainingSpace[TrainingProblem, DpSystem, Evaluation]):
     def build(self, problem: TrainingProblem, regime: Regime, settings: Sequence[TrainingSettings]) -> DpSystem:
         """Every pool's time for a share of the batch, over its settings."""
 
-        def alone_s(pools: tuple[TrainingPool, ...], _: tuple[PoolBill, ...]) -> list[Floats]:
+        def alone(pools: tuple[TrainingPool, ...], _: tuple[PoolBill, ...]) -> list[tuple[Floats, Floats]]:
             tables = [dp_table(pool, s) for pool, s in zip(pools, settings, strict=True)]
-            return [t.share.time_s(float(regime.global_batch)) for t in tables]
+            return [(t.share.time_s(float(regime.global_batch)), np.ones(len(t.settings))) for t in tables]
 
-        fleet = fleet_of(problem, regime, settings, alone_s)
+        fleet = fleet_of(problem, regime, settings, alone)
         tables = tuple(dp_table(pool, s) for pool, s in zip(fleet.pools, settings, strict=True))
         return DpSystem(fleet=fleet, tables=tables, overlap_frac=problem.overlap_frac)
 

@@ -24,7 +24,7 @@ from dse.model.screening import Explanation, Screen
 from dse.model.training_pool import TrainingPool, TrainingSettings
 from dse.model.training_run import TrainingFleet
 
-from .pp_training_study import MAX_STAGES, PpProblem
+from .pp_training_study import MAX_STAGES, PpProblem, Schedule
 from .space import Step
 from .training_design import TrainingDesign
 from .training_options import Regime, base_regimes
@@ -46,31 +46,37 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
     def all_regimes(self) -> tuple[Regime, ...]:
         """Base regimes times schedules times what is handed to wafers; interleaved pipelines hand over nothing."""
         problem = self.problem
-        schedules = [
-            (schedule, chunks)
-            for schedule in problem.schedules
-            for chunks in (problem.chunks if schedule == "interleaved" else (1,))
-        ]
         handed = [(0, 1)] if 0 in problem.offload_layers else []
         handed += [(k, q) for k in problem.offload_layers if k > 0 for q in problem.collect]
         return tuple(
             replace(base, schedule=schedule, chunks=chunks, offload_layers=k, collect=q)
             for base in base_regimes(problem)
-            for schedule, chunks in schedules
+            for schedule, chunks in self._schedules()
             for k, q in handed
             if k == 0 or schedule != "interleaved"
         )
 
+    def single_regimes(self, global_batch: int) -> list[Regime]:
+        """Regimes in which a pool alone is tried: every schedule that the study lists, without offload."""
+        bases = dict.fromkeys(replace(base, global_batch=global_batch) for base in base_regimes(self.problem))
+        return [replace(base, schedule=s, chunks=v) for base in bases for s, v in self._schedules()]
+
+    def _schedules(self) -> list[tuple[Schedule, int]]:
+        """Schedules of the study; the interleaved one with each number of pieces."""
+        pieces = self.problem.chunks
+        return [(s, v) for s in self.problem.schedules for v in (pieces if s == "interleaved" else (1,))]
+
     def build(self, problem: PpProblem, regime: Regime, settings: Sequence[TrainingSettings]) -> PpSystem:
         """One regime over these settings."""
 
-        def alone_s(pools: tuple[TrainingPool, ...], bills: tuple[PoolBill, ...]) -> list[Floats]:
+        def alone(pools: tuple[TrainingPool, ...], bills: tuple[PoolBill, ...]) -> list[tuple[Floats, Floats]]:
             fleets = [
                 TrainingFleet(
                     pools=(pool,),
                     settings=(s,),
                     bills=(bill,),
                     alone_s=(),
+                    alone_busy=(),
                     links=problem.links,
                     global_batch=regime.global_batch,
                     site=problem.site,
@@ -78,11 +84,11 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
                 )
                 for pool, s, bill in zip(pools, settings, bills, strict=True)
             ]
-            alone = replace(regime, offload_layers=0, collect=1)
-            return [_alone_s(_system(fleet, alone, (c,))) for fleet, c in zip(fleets, configs, strict=True)]
+            by_itself = replace(regime, offload_layers=0, collect=1)
+            return [_alone(_system(fleet, by_itself, (c,))) for fleet, c in zip(fleets, configs, strict=True)]
 
         configs = configs_of(settings)
-        return _system(fleet_of(problem, regime, settings, alone_s), regime, configs)
+        return _system(fleet_of(problem, regime, settings, alone), regime, configs)
 
     def legal_rows(self, system: PpSystem, rows: Ints, link: Ints) -> Bools:
         """Which designs are on offer.
@@ -166,11 +172,13 @@ def _system(fleet: TrainingFleet, regime: Regime, configs: tuple[Ints, ...]) -> 
     )
 
 
-def _alone_s(system: PpSystem) -> Floats:
-    """Step time of every setting of the one pool of a system; infinite where it cannot run."""
+def _alone(system: PpSystem) -> tuple[Floats, Floats]:
+    """Step time of every setting of the one pool of a system, infinite where it cannot run; its busy share."""
     rows = np.arange(len(system.fleet.settings[0]), dtype=np.int64)[None, :]
     found = steps_of(system, placement(system, rows), rows, np.zeros(rows.shape[1], dtype=np.int64))
-    return np.where(found.possible, found.step_s, np.inf)
+    step = np.where(found.possible, found.step_s, np.inf)
+    busy = np.divide(found.total_s[:, 0], step, out=np.zeros_like(step), where=np.isfinite(step))
+    return step, np.minimum(busy, 1.0)
 
 
 class PpDesign(TrainingDesign[PpProblem]):

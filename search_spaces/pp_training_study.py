@@ -78,6 +78,12 @@ class PpStudy(TrainingStudy):
                 "offload_layers: no pool of streaming devices (streaming_byte above memory_byte) takes the layers; "
                 "add one, or drop offload_layers"
             )
+        schedules = {s for p in self.pool for s in p.schedule or ()}
+        listed = [k for p in self.pool for k in p.offload_layers or ()]
+        if offloads and 0 not in listed and schedules == {"interleaved"}:
+            faults.append(
+                "offload_layers: an interleaved pipeline hands no layers over; add 0, or schedule 1f1b or gpipe"
+            )
         if not offloads and any(q > 1 for p in self.pool for q in p.collect or ()):
             faults.append("collect: micro-batches are collected by wafers only; add offload_layers above 0")
         if faults:

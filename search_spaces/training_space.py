@@ -305,9 +305,9 @@ class TrainingSpace(ABC, Generic[Problem, System, Scored]):
             for regime in self.single_regimes(int(global_batch)):
                 system = self._systems.get(regime) or self.build(self.problem, regime, self.options)
                 fleet = system.fleet
-                for bill, alone_s in zip(fleet.bills, fleet.alone_s, strict=True):
+                for bill, alone_s, busy in zip(fleet.bills, fleet.alone_s, fleet.alone_busy, strict=True):
                     tok_s = tokens_per_s(fleet.batch_tokens, alone_s)
-                    cost = bill.usd_per_h(np.arange(len(alone_s)), 1.0)
+                    cost = bill.usd_per_h(np.arange(len(alone_s)), busy)
                     per_usd = max(per_usd, largest_ratio(tok_s, cost))
                     per_w = max(per_w, largest_ratio(tok_s, bill.provisioned_w))
             self._best[global_batch] = per_usd, per_w
@@ -369,15 +369,17 @@ def fleet_of(
     problem: TrainingProblem,
     regime: Regime,
     settings: Sequence[TrainingSettings],
-    alone_s: Callable[[tuple[TrainingPool, ...], tuple[PoolBill, ...]], Sequence[Floats]],
+    alone: Callable[[tuple[TrainingPool, ...], tuple[PoolBill, ...]], Sequence[tuple[Floats, Floats]]],
 ) -> TrainingFleet:
-    """What the designs of a regime share; `alone_s` gives each pool's step time alone."""
+    """What the designs of a regime share; `alone` gives each pool's step time alone and how busy it is in it."""
     pools, bills = pools_of(problem, regime), bills_of(problem, settings)
+    alone_s, alone_busy = zip(*alone(pools, bills), strict=True)
     return TrainingFleet(
         pools=pools,
         settings=tuple(settings),
         bills=bills,
-        alone_s=tuple(alone_s(pools, bills)),
+        alone_s=alone_s,
+        alone_busy=alone_busy,
         links=problem.links,
         global_batch=regime.global_batch,
         site=problem.site,

@@ -78,10 +78,13 @@ def batch_scaling(
     """One fleet (each pool's time of one row) over global batches (B,)."""
     repeated = [p.rows(np.zeros(len(batch), dtype=np.intp)) for p in pools]
     counts = np.arange(len(pools) + 1)
-    sync = synchronisation_s(counts, parameters, np.array(link_byte_s), np.array(latency_s), overlap_frac)
+    sync, whole = (
+        synchronisation_s(counts, parameters, np.array(link_byte_s), np.array(latency_s), overlap)
+        for overlap in (overlap_frac, 0.0)
+    )
     return BatchScaling(
         batch=batch,
-        hybrid=best_partition(repeated, batch, sync),
+        hybrid=best_partition(repeated, batch, sync, whole),
         alone_s=np.stack([p.time_s(batch) for p in repeated], axis=1),
         least_link_byte_s=least_link_byte_s(repeated, batch, parameters, latency_s, overlap_frac),
     )
@@ -96,7 +99,8 @@ def least_link_byte_s(
 
         S = min over p of (1 - overlap) 2 (p-1)/p 2 parameters/(T_1 - T_p - (1 - overlap) l)
 
-    infinite where no p leaves time for an exchange.
+    and no less than 2 (p-1)/p 2 parameters/(T_1 - l), since the whole exchange must fit into the step; infinite where
+    no p leaves time for an exchange.
     """
     alone = np.stack([p.time_s(batch) for p in pools], axis=1).min(axis=1)
     exposed, least = 1.0 - overlap_frac, np.full(len(batch), np.inf)
@@ -107,7 +111,10 @@ def least_link_byte_s(
         both = np.isfinite(alone) & np.isfinite(fastest)
         spare_s = np.where(both, np.where(both, alone, 0.0) - np.where(both, fastest, 0.0), 0.0) - exposed * latency_s
         needed = exposed * crossing_byte(np.array(size), parameters)
+        whole_s = np.where(both, np.where(both, alone, 0.0) - latency_s, 0.0)
+        fitting = np.divide(crossing_byte(np.array(size), parameters), whole_s, out=np.full(len(batch), np.inf),
+                            where=whole_s > 0)  # fmt: skip
         only = np.isfinite(fastest) & ~np.isfinite(alone)
         found = np.divide(needed, spare_s, out=np.full(len(batch), np.inf), where=spare_s > 0)
-        least = np.minimum(least, np.where(only, 0.0, found))
+        least = np.minimum(least, np.where(only, 0.0, np.maximum(found, fitting)))
     return least

@@ -2,6 +2,8 @@
 
     T = max_i T_i(b_i) + (1 - overlap) (2 (p-1)/p 2 parameters/S + l)       sum b_i = G, p pools active
 
+and no less than the whole exchange, 2 (p-1)/p 2 parameters/S + l, whatever of it hides behind arithmetic.
+
 T_i is in `dp_pool`, the exact division in `partition` (docs/training.md). Eq. (2): with f = F/T, f is at
 most the pools' useful rates together, and at most v S, v the arithmetic per byte that crosses between pools.
 """
@@ -72,8 +74,9 @@ def divide(system: DpSystem, rows: Ints, link: Ints) -> Partition:
     links, parameters = system.fleet.links, system.fleet.pools[0].work.parameters
     counts = np.arange(len(rows) + 1)[:, None]
     sync = synchronisation_s(counts, parameters, links.byte_s[link], links.latency_s[link], system.overlap_frac)
+    whole = synchronisation_s(counts, parameters, links.byte_s[link], links.latency_s[link], 0.0)
     shares = [t.share.rows(r) for t, r in zip(system.tables, rows, strict=True)]
-    return best_partition(shares, float(system.fleet.global_batch), sync)
+    return best_partition(shares, float(system.fleet.global_batch), sync, whole)
 
 
 def fits(system: DpSystem, rows: Ints) -> Bools:
@@ -154,5 +157,13 @@ def _use(system: DpSystem, rows: Ints, found: Partition, step_s: Floats) -> Trai
     works = np.isfinite(step_s)[:, None]
     busy = np.where(works, found.busy_s, 0.0)
     compute = np.maximum(busy - parts[0] - parts[1], 0.0)
-    flop = np.where(works, found.samples * system.fleet.pools[0].work.train_flop, 0.0)
-    return training_use(system.fleet.pools, system.fleet.devices(rows), flop, step_s, (compute, *parts), busy)
+    work, samples = system.fleet.pools[0].work, np.where(works, found.samples.astype(np.float64), 0.0)
+    return training_use(
+        system.fleet.pools,
+        system.fleet.devices(rows),
+        samples * work.train_flop,
+        samples * work.model_flop,
+        step_s,
+        (compute, *parts),
+        busy,
+    )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.dp_pool import DpTable, margin_byte
-from dse.model.dp_thresholds import batch_axis, batch_scaling
+from dse.model.dp_thresholds import batch_axis, batch_scaling, least_link_byte_s
 from dse.model.dp_training import DpSystem, Evaluation, crossing_byte
 from dse.model.roofline import TERMS, binding_term
 from dse.model.screening import Explanation
@@ -94,15 +94,17 @@ def _system(system: DpSystem, rows: Ints, link: Ints, e: Evaluation, bought: lis
     fleet, work = system.fleet, system.fleet.pools[0].work
     crossing = float(crossing_byte(e.partition.n_active, work.parameters)[0])
     shares = [t.share.rows(rows[p]) for p, t in enumerate(system.tables) if p in bought]
+    batch = np.array([float(fleet.global_batch)])
+    latency_s = float(fleet.links.latency_s[link[0]])
+    least = least_link_byte_s(shares, batch, work.parameters, latency_s, system.overlap_frac)
     scaling = batch_scaling(
         shares,
         batch_axis(),
         work.parameters,
         float(fleet.links.byte_s[link[0]]),
-        float(fleet.links.latency_s[link[0]]),
+        latency_s,
         system.overlap_frac,
     )
-    at = batch_scaling(shares, np.array([float(fleet.global_batch)]), work.parameters, np.inf, 0.0, 0.0)
     several, compute_s = len(bought) > 1, float(e.partition.compute_s[0])
     return {
         **link_lines(fleet, link, e.columns, e.pairs, e.use, crossing),
@@ -111,5 +113,5 @@ def _system(system: DpSystem, rows: Ints, link: Ints, e: Evaluation, bought: lis
         "exposed_s": float(e.columns["sync_s"][0]),
         "threshold_1_batch": scaling.threshold_1 if several else None,
         "threshold_2_batch": scaling.threshold_2 if several else None,
-        "least_link_byte_s": float(at.least_link_byte_s[0]) if several else None,
+        "least_link_byte_s": float(least[0]) if several else None,
     }

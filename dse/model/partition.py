@@ -47,18 +47,21 @@ class Partition:
     compute_s: Floats
     """max_i T_i(b_i) [s]."""
     sync_s: Floats
-    """S of the active pools [s]."""
+    """What the step waits for besides: S, or what arithmetic cannot hide of the whole exchange [s]."""
     step_s: Floats
     """Time of the whole step [s]."""
     n_active: Integers
     """Pools with a share."""
 
 
-def best_partition(pools: Sequence[ShareTime], global_batch: ArrayLike, sync_s: ArrayLike) -> Partition:
+def best_partition(
+    pools: Sequence[ShareTime], global_batch: ArrayLike, sync_s: ArrayLike, whole_s: ArrayLike = 0.0
+) -> Partition:
     """Fastest partition of the global batch over any subset of the pools.
 
-    `sync_s` is S by number of active pools, (pools + 1,) or (pools + 1, designs). Ties go to fewer pools,
-    then to the subset that comes first. Pools are filled in order; the last takes what is left.
+    `sync_s` is S by number of active pools, (pools + 1,) or (pools + 1, designs); `whole_s` is the exchange with
+    what of it hides behind arithmetic: no step is shorter than it. Ties go to fewer pools, then to the subset that
+    comes first. Pools are filled in order; the last takes what is left.
 
     >>> from dse.model.share_time import Staircase
     >>> one = np.ones(1)
@@ -70,19 +73,32 @@ def best_partition(pools: Sequence[ShareTime], global_batch: ArrayLike, sync_s: 
     """
     n, n_pools = len(pools[0].replicas), len(pools)
     batch = np.broadcast_to(np.asarray(global_batch, dtype=np.float64), (n,))
-    sync = np.asarray(sync_s, dtype=np.float64)
-    sync = np.broadcast_to(sync[:, None] if sync.ndim == 1 else sync, (n_pools + 1, n))
+    sync, whole = (_by_number(value, n_pools, n) for value in (sync_s, whole_s))
     total_s, common_s, member = np.full(n, np.inf), np.full(n, np.inf), np.zeros((n_pools, n), dtype=bool)
     for size in range(1, n_pools + 1):
         for subset in combinations(range(n_pools), size):
             rows, t = _faster(tuple(pools[i] for i in subset), batch, total_s, sync[size])
-            total_s[rows], common_s[rows] = t + sync[size][rows], t
+            step_s = np.maximum(t + sync[size][rows], whole[size][rows])
+            better = step_s < total_s[rows]
+            rows = rows[better]
+            total_s[rows], common_s[rows] = step_s[better], t[better]
             member[:, rows] = np.isin(np.arange(n_pools), subset)[:, None]
-    return _handed_out(pools, np.where(np.isfinite(total_s), batch, 0.0), common_s, member, sync)
+    return _handed_out(pools, np.where(np.isfinite(total_s), batch, 0.0), common_s, member, sync, whole)
+
+
+def _by_number(value: ArrayLike, n_pools: int, n: int) -> Floats:
+    """Something by number of active pools, for every design (pools + 1, designs)."""
+    given = np.asarray(value, dtype=np.float64)
+    return np.broadcast_to(given[:, None] if given.ndim == 1 else given, (n_pools + 1, n))
 
 
 def _handed_out(
-    pools: Sequence[ShareTime], batch: Floats, common_s: Floats, member: NDArray[np.bool_], sync_s: Floats
+    pools: Sequence[ShareTime],
+    batch: Floats,
+    common_s: Floats,
+    member: NDArray[np.bool_],
+    sync_s: Floats,
+    whole_s: Floats,
 ) -> Partition:
     """Give each member in turn what it can do in the common time, until the batch is out."""
     shares, left = [], batch
@@ -92,13 +108,15 @@ def _handed_out(
     busy_s = np.stack([pool.time_s(b) for pool, b in zip(pools, shares, strict=True)], axis=1)
     compute_s = np.where(np.isfinite(common_s), busy_s.max(axis=1), np.inf)
     n_active = np.count_nonzero(shares, axis=0)
-    active_sync_s = sync_s[n_active, np.arange(len(batch))]
+    at = np.arange(len(batch))
+    step_s = np.maximum(compute_s + sync_s[n_active, at], whole_s[n_active, at])
+    hidden = whole_s[n_active, at] > compute_s + sync_s[n_active, at]
     return Partition(
         samples=np.stack(shares, axis=1).astype(np.int64),
         busy_s=busy_s,
         compute_s=compute_s,
-        sync_s=active_sync_s,
-        step_s=compute_s + active_sync_s,
+        sync_s=np.where(hidden, whole_s[n_active, at] - np.where(hidden, compute_s, 0.0), sync_s[n_active, at]),
+        step_s=step_s,
         n_active=n_active.astype(np.int64),
     )
 

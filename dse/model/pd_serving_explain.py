@@ -184,7 +184,7 @@ def _pool(system: System, rows: Ints, e: Evaluation, p: int) -> dict[str, Any]:
         "time_frac": {name: part / total_s if total_s else 0.0 for name, part in parts.items()},
         "memory": _memory(system, p, row, role),
         "phases": _phases(e, p),
-        "alone_tok_s": float(table.alone_rate[row]) * system.output_tok,
+        "alone_tok_s": float(table.alone_rate[row] * system.output_tok),
         "kv_out_byte_s": float(e.pool_columns["kv_out_byte_s"][0, p]),
         "cost_usd_per_h": float(table.bill.usd_per_h(rows[p, :1], busy)[0]),
         "power_w": float(table.bill.provisioned_w[row]),
@@ -212,7 +212,7 @@ def _system(system: System, link: Ints, e: Evaluation) -> dict[str, Any]:
 
 
 def _memory(system: System, p: int, row: int, role: int) -> dict[str, Any]:
-    """What one device holds, in parts, and what is left."""
+    """One device's memory; a pool that serves keeps nothing outside."""
     table, pool = system.tables[p], system.pools[p]
     config = int(table.config[row])
     phases = [table.prefill] if role == PREFILL else [table.decode] if role == DECODE else [table.prefill, table.decode]

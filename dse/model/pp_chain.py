@@ -172,12 +172,14 @@ def chain_of(system: PpSystem, place: Placement, designs: Ints, link: Ints) -> C
     head_forward = np.where(last, m[:, None] * work.head_flop / rate, 0.0)
     head_backward = np.where(last, m[:, None] * work.head_backward_flop / rate, 0.0)
     left = np.full(len(designs), work.layers - k * n_stages)
-    other_s = head_forward + head_backward + out_forward + out_backward
+    inside = _outs(pool, hop_s, np.zeros(len(designs)), offloads=k > 0)
+    other_s = head_forward + head_backward + inside[0] + inside[1]
     kept = np.tile(np.array(system.layers) - k, (len(designs), 1)) if system.layers else None
     if kept is None:
         kept = balanced_layers(left, layer_s, other_s)
     parameters = np.asarray(kept * work.layer_parameters + np.where(last, work.head_parameters, 0.0), dtype=np.float64)
-    parameters[:, 0] += work.embedding_parameters
+    if n_stages > 1 or not work.tied:
+        parameters[:, 0] += work.embedding_parameters
     return Chain(
         pool=pool,
         g=g,

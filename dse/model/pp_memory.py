@@ -16,8 +16,10 @@ Ints = NDArray[np.int64]
 
 def chain_margin_byte(
     system: PpSystem, place: Placement, chain: Chain, which: Ints, designs: Ints, n_micro: Floats
-) -> Floats:
+) -> tuple[Floats, Floats]:
     """Left on the tightest device of each pool's stages (N, P); negative: missing; infinite without stages.
+
+    The second is what is left of it outside a streaming device, infinite for others.
 
     States of its layers, embedding and head, sharded over the R pipelines; activations of the micro-batches in flight.
     A streaming device keeps states and the inputs of its layers outside, and one layer of one sample inside.
@@ -26,7 +28,7 @@ def chain_margin_byte(
     work, n_stages = system.fleet.pools[0].work, chain.pool.shape[1]
     replicas = np.maximum(place.replicas[designs], 1.0)
     flying = in_flight(system.schedule, n_stages, n_micro, system.chunks)
-    margin = np.full((len(designs), len(system.fleet.pools)), np.inf)
+    margin, beyond = (np.full((len(designs), len(system.fleet.pools)), np.inf) for _ in range(2))
     for p, pool in enumerate(system.fleet.pools):
         here = chain.pool == p
         if not here.any():
@@ -37,17 +39,19 @@ def chain_margin_byte(
         if pool.streams:
             inputs = chain.kept * boundary_byte(work.sequence_tokens, m, work.hidden, 1.0) / g
             outside = pool.device.streaming_byte - states - inputs[which] * flying
+            outside = outside if here.all() else np.where(here[which], outside, np.inf)
+            beyond[:, p] = outside.min(axis=1)
             left = np.minimum(pool.usable - pool.one_layer_byte, outside)
         else:
             left = pool.usable - states - (chain.kept * pool.layer_activations_byte(m, g))[which] * flying
         margin[:, p] = (left if here.all() else np.where(here[which], left, np.inf)).min(axis=1)
-    return margin
+    return margin, beyond
 
 
-def server_margin_byte(
+def server_outside_byte(
     system: PpSystem, pool: TrainingPool, place: Placement, p: int, designs: Ints, n_micro: Floats
 ) -> Floats:
-    """Left on a wafer that serves every stage (N,): states of its K k layers, inputs of what is in flight."""
+    """Left outside of a wafer that serves every stage (N,): states of its K k layers, inputs of what is in flight."""
     work = pool.work
     g, n_stages = place.g[designs, p].astype(np.float64), place.n_stages[designs]
     layers = n_stages * float(system.offload_layers)
@@ -55,6 +59,5 @@ def server_margin_byte(
     flying = np.minimum(n_micro, n_stages) if system.schedule != "gpipe" else n_micro
     samples = place.micro_batch[designs] * place.replicas[designs] / wafers * flying
     states = state_byte(layers * work.layer_parameters, g, wafers, place.zero_stage[designs, p])
-    outside = pool.device.streaming_byte - states
-    outside = outside - boundary_byte(work.sequence_tokens, samples, work.hidden, layers) / g
-    return np.minimum(pool.usable - pool.one_layer_byte, outside)
+    inputs = boundary_byte(work.sequence_tokens, samples, work.hidden, layers) / g
+    return np.asarray(pool.device.streaming_byte - states - inputs, dtype=np.float64)

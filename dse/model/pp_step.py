@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dse.model.dp_pool import DpTable, dp_table, margin_byte
 from dse.model.pp_chain import Chain, Placement, PpSystem, chain_of
-from dse.model.pp_memory import chain_margin_byte, server_margin_byte
+from dse.model.pp_memory import chain_margin_byte, server_outside_byte
 from dse.model.pp_schedule import gpipe_s, interleaved_s, one_f_one_b_bound_s, one_f_one_b_s
 from dse.model.pp_stage import LayerTime, layer_time, server_period_s
 from dse.model.training_pool import TrainingSettings
@@ -26,9 +26,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-FAULTS = ("micro_batches", "layers", "sharing", "interleaving")
-"""Structural: N is no whole number; fewer layers than stages; wafers, pipelines and calls do not divide; interleaved
-pieces without a layer, or N no multiple of K."""
+FAULTS = ("chain", "micro_batches", "layers", "sharing", "interleaving")
+"""Structural: pools that do not make as many pipelines of one micro-batch; N is no whole number; fewer layers than
+stages; wafers, pipelines and calls do not divide; interleaved pieces without a layer, or N no multiple of K."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,8 +46,12 @@ class Steps:
     communication_s: Floats
     fixed_s: Floats
     flop: Floats
+    model_flop: Floats
+    """Without recomputation."""
     margin_byte: Floats
     """Left on the tightest device of each pool; infinite for a pool that is not bought."""
+    outside_byte: Floats
+    """Of this, what is left of a streaming pool's memory outside; infinite for others."""
     crossing_byte: Floats
     """Carried by the busiest direction of a link."""
     fault: dict[str, Bools]
@@ -79,6 +83,8 @@ def _empty(n: int, n_pools: int, most_stages: int) -> Steps:
         communication_s=pools(),
         fixed_s=pools(),
         flop=pools(),
+        model_flop=pools(),
+        outside_byte=np.full((n, n_pools), np.inf),
         margin_byte=np.full((n, n_pools), np.inf),
         crossing_byte=np.zeros(n),
         fault={name: np.zeros(n, dtype=np.bool_) for name in FAULTS},
@@ -106,6 +112,7 @@ def steps_of(system: PpSystem, place: Placement, rows: Ints, link: Ints, *, scre
         _, first, which = np.unique(code[designs], return_index=True, return_inverse=True)
         distinct = chain_of(system, place, designs[first], link[designs[first]])
         _step(system, place, distinct, which.reshape(-1), designs, link[designs], found, screening=screening)
+    found.fault["chain"] = ~place.same_replicas
     _whole_models(system, place, rows, found)
     return found
 
@@ -229,7 +236,7 @@ def _scheduled_s(
         )
         both = forward[at] + backward[at]
         path = both.sum(axis=1) + server.period_one_s[at]
-        step[at] = path + (n_micro[at] - 1.0) * np.maximum(both.max(axis=1), period)
+        step[at] = np.maximum(path + (n_micro[at] - 1.0) * np.maximum(both.max(axis=1), period), n_micro[at] * period)
     return step + returns
 
 
@@ -281,14 +288,15 @@ def _gradient_s(system: PpSystem, place: Placement, chain: Chain, which: Ints, d
 def _memory(
     system: PpSystem, place: Placement, chain: Chain, which: Ints, designs: Ints, n_micro: Floats, found: Steps
 ) -> None:
-    margin = chain_margin_byte(system, place, chain, which, designs, n_micro)
+    margin, outside = chain_margin_byte(system, place, chain, which, designs, n_micro)
     for p, pool in enumerate(system.fleet.pools):
         serves = np.flatnonzero(place.server[designs, p])
         if len(serves):
-            margin[serves, p] = server_margin_byte(system, pool, place, p, designs[serves], n_micro[serves])
+            outside[serves, p] = server_outside_byte(system, pool, place, p, designs[serves], n_micro[serves])
+            margin[serves, p] = np.minimum(pool.usable - pool.one_layer_byte, outside[serves, p])
         if not pool.computes:
             margin[np.isfinite(margin[:, p]), p] = -np.inf
-    found.margin_byte[designs] = margin
+    found.margin_byte[designs], found.outside_byte[designs] = margin, outside
 
 
 def _pool_times(
@@ -321,12 +329,16 @@ def _pool_times(
             part[designs, server.pool] = n_micro * pipelines / system.collect * of_server
     if screening:
         return
-    layer_flop, head_flop = work.layer_flop + work.layer_backward_flop, work.head_flop + work.head_backward_flop
-    flop = np.asarray(chain.kept * layer_flop, dtype=np.float64)
-    flop[:, -1] += head_flop
-    found.flop[designs] = batch * chain.pool_sums(flop, n_pools)[which]
+    for part, layer_flop, head_flop in (
+        (found.flop, work.layer_flop + work.layer_backward_flop, work.head_flop + work.head_backward_flop),
+        (found.model_flop, 3.0 * work.layer_flop, 3.0 * work.head_flop),
+    ):
+        flop = np.asarray(chain.kept * layer_flop, dtype=np.float64)
+        flop[:, -1] += head_flop
+        part[designs] = batch * chain.pool_sums(flop, n_pools)[which]
+        if server is not None:
+            part[designs, server.pool] = batch * server.layers * layer_flop
     if server is not None:
-        found.flop[designs, server.pool] = batch * server.layers * layer_flop
         found.server_layers[designs] = server.layers
 
 
@@ -356,3 +368,7 @@ def _whole_models(system: PpSystem, place: Placement, rows: Ints, found: Steps) 
         parts = found.fixed_s[at, p] + found.communication_s[at, p]
         found.compute_s[at, p] = np.maximum(found.total_s[at, p] - parts, 0.0)
         found.margin_byte[at, p] = margin_byte(table, r, np.full(len(at), batch))
+        each = np.ceil(batch / np.maximum(table.share.replicas[r], 1.0))
+        found.outside_byte[at, p] = table.outside_byte[r] - each * table.sample_byte[r]
+        works = np.where(works, batch, 0.0)
+        found.flop[at, p], found.model_flop[at, p] = works * pool.work.train_flop, works * pool.work.model_flop

@@ -72,8 +72,8 @@ def evaluate(system: PpSystem, rows: Ints, link: Ints) -> Evaluation:
     step = np.where(possible, found.step_s, np.inf)
     runs = possible[:, None]
     parts = tuple(np.where(runs, part, 0.0) for part in (found.compute_s, found.communication_s, found.fixed_s))
-    total, flop = np.where(runs, found.total_s, 0.0), np.where(runs, found.flop, 0.0)
-    use = training_use(fleet.pools, fleet.devices(rows), flop, step, (parts[0], parts[1], parts[2]), total)
+    total, flop, model_flop = (np.where(runs, v, 0.0) for v in (found.total_s, found.flop, found.model_flop))
+    use = training_use(fleet.pools, fleet.devices(rows), flop, model_flop, step, (parts[0], parts[1], parts[2]), total)
     pairs = links_bought(system, place)
     stages = place.stages.astype(np.float64)
     busy = np.where(place.chain, use.busy_frac, 0.0)

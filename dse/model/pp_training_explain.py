@@ -26,6 +26,7 @@ FULL = 1.0 - 1e-9
 """A link busy this share of the step is what the step waits for."""
 
 STRUCTURE = {
+    "chain": "the pools of a chain form as many pipelines each, with one micro-batch",
     "micro_batches": "global batch {batch:,} is not a whole number of micro-batches on each pipeline",
     "layers": "{layers} layers are too few for {stages} stages",
     "sharing": "pipelines, wafers and collected micro-batches do not divide",
@@ -79,9 +80,7 @@ def infeasible_reasons(system: PpSystem, rows: Ints, e: Evaluation) -> Objects:
         found = [f"structure: {text.format(**known)}" for name, text in STRUCTURE.items() if e.steps.fault[name][i]]
         if not found:
             found = [_too_large(system, place.g[i], e, int(i), p) for p in range(len(rows))]
-        if not any(found) and not place.same_replicas[i]:
-            found = ["structure: the pools of a chain form as many pipelines each, with one micro-batch"]
-        reasons[i] = "; ".join(filter(None, found)) or "structure: no pool holds stages"
+        reasons[i] = "; ".join(filter(None, found)) or "time: no step ends"
     return reasons
 
 
@@ -113,9 +112,13 @@ def _pool(system: PpSystem, rows: Ints, e: Evaluation, p: int) -> dict[str, Any]
         role = "whole model on each device"
     else:
         role = f"{int(place.stages[0, p])} of {int(place.n_stages[0])} stages, {int(place.replicas[0])} pipelines"
-    used = pool.usable - margin if np.isfinite(margin) else pool.usable
-    held = {} if pool.streams else {"states and activations": used}
-    outside = {"states and activations": pool.device.streaming_byte - margin} if pool.streams else {}
+    beyond = float(e.steps.outside_byte[0, p])
+    outside, held = {}, {}
+    if np.isfinite(beyond):
+        outside = {"states and inputs of layers": pool.device.streaming_byte - beyond}
+        held = {"activations of one layer": pool.one_layer_byte}
+    elif np.isfinite(margin):
+        held = {"states and activations": pool.usable - margin}
     return pool_lines(system.fleet, rows, e.use, p, role=role, held=held, outside=outside, margin_byte=margin)
 
 

@@ -37,15 +37,21 @@ def utilisation(work: ArrayLike, fixed_s: float, rate_per_s: float, max_frac: fl
 
 
 def table_time_s(work: ArrayLike, table_work: ArrayLike, table_s: ArrayLike) -> Floats:
-    """Measured table in place of the law [s]: linear between points, first and last slope beyond.
+    """Measured table in place of the law [s]: linear between points, the last slope beyond.
+
+    Below the first point the first slope, but never less than its share of the first time: no work takes less
+    than no time.
 
     >>> table_time_s([0.5, 1.5, 4.0], [1.0, 2.0, 3.0], [1.0, 1.5, 2.5]).tolist()
     [0.75, 1.25, 3.5]
+    >>> table_time_s([0.5], [1.0, 2.0], [1.0, 9.0]).tolist()
+    [0.5]
     """
     w = np.asarray(work, dtype=np.float64)
     x, y = np.asarray(table_work, dtype=np.float64), np.asarray(table_s, dtype=np.float64)
     i = np.clip(np.searchsorted(x, w) - 1, 0, len(x) - 2)
-    return y[i] + (w - x[i]) * (y[i + 1] - y[i]) / (x[i + 1] - x[i])
+    time_s = y[i] + (w - x[i]) * (y[i + 1] - y[i]) / (x[i + 1] - x[i])
+    return np.where(w < x[0], np.maximum(time_s, y[0] * w / x[0]), time_s)
 
 
 def binding_term(

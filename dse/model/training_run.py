@@ -51,6 +51,8 @@ class TrainingUse:
     fixed_s: Floats
     flop: Floats
     """Arithmetic done by all its devices, recomputation included."""
+    model_flop: Floats
+    """The same without recomputation."""
     n: Floats
     """Devices."""
     busy_frac: Floats
@@ -63,6 +65,7 @@ def training_use(
     pools: Sequence[TrainingPool],
     n: Floats,
     flop: Floats,
+    model_flop: Floats,
     step_s: Floats,
     parts: tuple[Floats, Floats, Floats],
     total_s: Floats,
@@ -85,6 +88,7 @@ def training_use(
         communication_s=communication,
         fixed_s=fixed,
         flop=flop,
+        model_flop=model_flop,
         n=n,
         busy_frac=busy,
         u_ho=reached,
@@ -102,6 +106,8 @@ class TrainingFleet:
     bills: tuple[PoolBill, ...]
     alone_s: tuple[Floats, ...]
     """Step time of each pool's settings alone, at the same global batch; infinite where it cannot (K,)."""
+    alone_busy: tuple[Floats, ...]
+    """Share of that step in which the pool's instances work, on average (K,)."""
     links: LinkTable
     global_batch: int
     site: Site
@@ -166,12 +172,11 @@ def run_columns(
 def training_pool_columns(fleet: TrainingFleet, use: TrainingUse) -> dict[str, Floats]:
     """Columns per pool that every training paradigm has, each (N, P)."""
     peak = np.array([p.peak_flop_s for p in fleet.pools])
-    recomputed = fleet.pools[0].work.model_flop / fleet.pools[0].work.train_flop
     runs = np.isfinite(use.step_s)[:, None] & (use.n > 0)
     offered = np.multiply(use.n * peak, use.step_s[:, None], out=np.zeros_like(use.n), where=runs)
     return {
         "busy": use.busy_frac,
         "u": use.u,
         "eta": use.eta,
-        "mfu": np.divide(use.flop * recomputed, offered, out=np.zeros_like(offered), where=offered > 0),
+        "mfu": np.divide(use.model_flop, offered, out=np.zeros_like(offered), where=offered > 0),
     }

@@ -36,6 +36,8 @@ class TrainingWork:
     """Input embedding: held by the first stage of a pipeline."""
     head_parameters: float
     """Output head and last norm: held by the last stage (also where the model ties it to the embedding)."""
+    tied: bool
+    """The head is the embedding: a stage that has both holds it once."""
     feed_forward_entries: float
     """Feed-forward activations kept per token and layer."""
     layer_flop: float
@@ -109,6 +111,7 @@ def training_work(model: Transformer, sequence_tokens: float, recompute: Recompu
         layer_parameters=(a.total_parameters - outside) / a.layers,
         embedding_parameters=embedding,
         head_parameters=a.head_parameters + model.hidden,
+        tied=model.tied_embedding,
         feed_forward_entries=feed_forward_entries(model),
         layer_flop=2.0 * a.linear_parameters / a.layers * sequence_tokens + score,
         layer_score_flop=score,
