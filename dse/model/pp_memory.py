@@ -27,7 +27,7 @@ def chain_margin_byte(
     """
     work, n_stages = system.fleet.pools[0].work, chain.pool.shape[1]
     replicas = np.maximum(place.replicas[designs], 1.0)
-    flying = in_flight(system.schedule, n_stages, n_micro, system.chunks)
+    flying = _in_flight(system, n_stages, n_micro)
     margin, beyond = (np.full((len(designs), len(system.fleet.pools)), np.inf) for _ in range(2))
     for p, pool in enumerate(system.fleet.pools):
         here = chain.pool == p
@@ -48,6 +48,17 @@ def chain_margin_byte(
     return margin, beyond
 
 
+def _in_flight(system: PpSystem, n_stages: int, n_micro: Floats) -> Floats:
+    """Micro-batches that a stage holds (N, K). Between two stages a wafer lies where layers are handed over.
+
+    Such a chain is twice as long, so that under 1F1B stage s holds min(N, 2 (K-s) + 1).
+    """
+    if not system.offload_layers or system.schedule == "gpipe":
+        return in_flight(system.schedule, n_stages, n_micro, system.chunks)
+    behind = np.arange(n_stages)[::-1]
+    return np.minimum(n_micro[:, None], 2.0 * behind + 1.0)
+
+
 def server_outside_byte(
     system: PpSystem, pool: TrainingPool, place: Placement, p: int, designs: Ints, n_micro: Floats
 ) -> Floats:
@@ -56,7 +67,7 @@ def server_outside_byte(
     g, n_stages = place.g[designs, p].astype(np.float64), place.n_stages[designs]
     layers = n_stages * float(system.offload_layers)
     wafers = np.maximum(place.wafers[designs], 1.0)
-    flying = np.minimum(n_micro, n_stages) if system.schedule != "gpipe" else n_micro
+    flying = np.minimum(n_micro, 2.0 * n_stages) if system.schedule != "gpipe" else n_micro
     samples = place.micro_batch[designs] * place.replicas[designs] / wafers * flying
     states = state_byte(layers * work.layer_parameters, g, wafers, place.zero_stage[designs, p])
     inputs = boundary_byte(work.sequence_tokens, samples, work.hidden, layers) / g
