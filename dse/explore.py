@@ -152,6 +152,7 @@ def run(
     wall_s = time.perf_counter() - started
     frontier = _verified(study, found.index, found.points)
     candidates, advice = _candidates(study, frontier), _advice(study, frontier, found.nearest)
+    pick = frontier.iloc[advice["recommended"]["position"]] if len(frontier) else None
     info: dict[str, Any] = {
         "study": study.name,
         "paradigm": study.envelope.paradigm,
@@ -169,7 +170,7 @@ def run(
         "trials": found.trials,
         "versions": versions(),
         **advice,
-        "verdict": _judged(study, frontier, candidates, advice),
+        "verdict": study_verdict(study, pick, frontier, candidates),
     }
     return Result(study=study, frontier=frontier, candidates=candidates, info=info)
 
@@ -181,12 +182,6 @@ def _advice(study: Study, frontier: pd.DataFrame, nearest: int) -> dict[str, Any
     position, rule = recommend(study, frontier)
     pick = {"position": position, "design_id": str(frontier["design_id"].iloc[position]), "rule": rule}
     return {"recommended": pick, "raised_limits": raised_limits(study, frontier)}
-
-
-def _judged(study: Study, frontier: pd.DataFrame, candidates: pd.DataFrame, advice: dict[str, Any]) -> dict[str, Any]:
-    """Whether mixing pays in this study."""
-    pick = frontier.iloc[advice["recommended"]["position"]] if len(frontier) else None
-    return study_verdict(study, pick, frontier, candidates)
 
 
 def with_overrides(study: Study, method: str | None, workers: int | None) -> Study:

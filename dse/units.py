@@ -63,11 +63,13 @@ def quantity(value: float, unit: str) -> str:
 
 
 def json_safe(value: Any) -> Any:
-    """Numbers as JSON can say them: infinite and missing ones become null.
+    """Numbers as JSON can say them: infinite and missing ones become null, those of NumPy plain ones.
 
     >>> json_safe({"a": [1.5, float("inf")], "b": float("nan")})
     {'a': [1.5, None], 'b': None}
     """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     if isinstance(value, dict):
         return {k: json_safe(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

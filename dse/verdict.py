@@ -1,103 +1,197 @@
-"""Does mixing devices pay in a study: exploited, absorbed or obstructed, and how it does at equal cost and power."""
+"""Whether mixing devices pays in a study: one word, the design that it is about, and a sentence."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final, TypedDict
 
+import numpy as np
 import pandas as pd
 
 from dse.resolve import Study
 
-Row: TypeAlias = "pd.Series[Any]"
-
 EXPLOITED: Final = 1.02
 OBSTRUCTED: Final = 0.95
 """Complementarity above, below which mixing is called exploited, obstructed; absorbed between."""
-FIGURES: Final = ("complementarity", "gain", "gain_equal_cost", "gain_equal_power")
+SAME: Final = 0.005
+"""A gain this close to 1 is neither."""
+SEPARATION: Final = "by separating the phases"
+ONE_DEVICE: Final = "the best fleet of one device"
+
+
+class Verdict(TypedDict):
+    """What run.json says of mixing; figures that are not defined are null."""
+
+    word: str
+    """exploited, absorbed, obstructed, single pool, not defined."""
+    caveat: str
+    """What else may explain the word; empty where nothing does."""
+    design_id: str | None
+    of_pick: bool
+    """Whether that design is the recommended one."""
+    complementarity: float | None
+    gain: float | None
+    gain_equal_cost: float | None
+    gain_equal_power: float | None
+    sentence: str
+
+
+def study_verdict(
+    study: Study, pick: pd.Series[Any] | None, frontier: pd.DataFrame, candidates: pd.DataFrame
+) -> Verdict:
+    """The verdict on mixing in a study: of the recommended design, if it mixes pools.
+
+    Else of the feasible mix with the largest gain at equal cost among frontier and candidates. Without a pick nothing
+    is feasible.
+    """
+    pools = study.space.pool_names
+    if pick is None:
+        return _without_design("not defined", "No design is feasible, so there is nothing to compare.")
+    if mixes(pick, pools):
+        return _of_design(pick, pools, "")
+    best = _best_mix([frontier, candidates], pools)
+    if best is not None:
+        return _of_design(best, pools, _one_kind(best, pools))
+    if len(pools) < 2:
+        return _without_design("single pool", "The study has one pool, so there is nothing to combine.")
+    return _without_design("single pool", "No feasible candidate mixes pools, so there is nothing to combine.")
+
+
+def mixes(row: pd.Series[Any], pools: Sequence[str]) -> bool:
+    """Whether a design has devices of more than one pool."""
+    return sum(float(row[f"n_{pool}"]) > 0 for pool in pools) > 1
 
 
 def word_of(complementarity: float) -> str:
-    """The word for a complementarity.
+    """Exploited, absorbed or obstructed; not defined where no pool of the design runs alone.
 
-    >>> [word_of(c) for c in (1.3, 1.0, 0.8, float("nan"))]
-    ['exploited', 'absorbed', 'obstructed', 'not defined']
+    >>> [word_of(c) for c in (1.3, 1.0, 0.6, float("nan"), float("inf"))]
+    ['exploited', 'absorbed', 'obstructed', 'not defined', 'not defined']
     """
-    if math.isnan(complementarity):
+    if not math.isfinite(complementarity):
         return "not defined"
     if complementarity > EXPLOITED:
         return "exploited"
     return "obstructed" if complementarity < OBSTRUCTED else "absorbed"
 
 
-def mixes(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
-    """The feasible rows that have devices of several pools."""
-    bought = sum((frame[f"n_{p}"] > 0).astype(int) for p in study.space.pool_names)
-    return frame[(bought > 1) & frame["feasible"]]
+def beats_apart(row: pd.Series[Any]) -> bool:
+    """Whether a mix beats one device with its phases apart, at equal cost or power; true where there are no phases."""
+    gains = [_number(row, f"gain_apart_equal_{base}") for base in ("cost", "power")]
+    return any(math.isnan(gain) or gain > 1 for gain in gains)
 
 
-def study_verdict(study: Study, pick: Row | None, frontier: pd.DataFrame, candidates: pd.DataFrame) -> dict[str, Any]:
-    """The verdict: of the pick where it mixes pools, else of the mix with the largest gain at equal cost.
+def _best_mix(frames: Sequence[pd.DataFrame], pools: Sequence[str]) -> pd.Series[Any] | None:
+    """The feasible mix with the largest gain at equal cost, the fastest of equals; None without a mix."""
+    mixed = [found for frame in frames if len(frame) and len(found := frame[_mixed(frame, pools)])]
+    if not mixed:
+        return None
+    found = pd.concat(mixed, ignore_index=True)
+    keys = [found[name].fillna(-np.inf).to_numpy(dtype=np.float64) for name in ("gain_equal_cost", "throughput_tok_s")]
+    return found.iloc[int(np.lexsort((-keys[1], -keys[0]))[0])]
 
-    Keys: word, design_id, of_pick, the four figures (None without a mix), sentence.
-    """
-    of_pick = pick is not None and sum(int(pick[f"n_{p}"]) > 0 for p in study.space.pool_names) > 1
-    if of_pick and pick is not None:
-        row = pick
-    else:
-        found = pd.concat([f for f in (mixes(study, frontier), mixes(study, candidates)) if len(f)] or [frontier[:0]])
-        if not len(found):
-            sentence = "No feasible design of this study mixes devices; there is nothing to judge."
-            return {
-                "word": "single pool",
-                "design_id": None,
-                "of_pick": False,
-                **dict.fromkeys(FIGURES),
-                "sentence": sentence,
-            }
-        row = found.sort_values("gain_equal_cost", ascending=False, kind="stable").iloc[0]
-    figures = {name: float(row[name]) for name in FIGURES}
+
+def _mixed(frame: pd.DataFrame, pools: Sequence[str]) -> pd.Series[bool]:
+    n_pools = sum((frame[f"n_{pool}"] > 0).astype(int) for pool in pools)
+    return frame["feasible"] & (n_pools > 1)
+
+
+def _number(row: pd.Series[Any], name: str) -> float:
+    return float(row[name]) if name in row.index else math.nan
+
+
+def _known(row: pd.Series[Any], name: str) -> float | None:
+    value = _number(row, name)
+    return value if math.isfinite(value) else None
+
+
+def _one_kind(best: pd.Series[Any], pools: Sequence[str]) -> str:
+    """Says that the verdict is about another design than the pick, and about which."""
+    parts = " + ".join(f"{int(best[f'n_{pool}'])} x {pool}" for pool in pools if best[f"n_{pool}"] > 0)
+    return f"The pick is of one kind of device; the best mix at equal cost among the candidates is {parts}. "
+
+
+def _without_design(word: str, sentence: str) -> Verdict:
     return {
-        "word": word_of(figures["complementarity"]),
-        "design_id": str(row["design_id"]),
-        "of_pick": of_pick,
-        **figures,
-        "sentence": sentence_of(study, row, figures, of_pick=of_pick),
+        "word": word,
+        "caveat": "",
+        "design_id": None,
+        "of_pick": False,
+        "complementarity": None,
+        "gain": None,
+        "gain_equal_cost": None,
+        "gain_equal_power": None,
+        "sentence": sentence,
     }
 
 
-def sentence_of(study: Study, row: Row, figures: dict[str, float], *, of_pick: bool) -> str:
-    """The verdict in a sentence or two, with what to beware of."""
-    parts = " + ".join(f"{int(row[f'n_{p}']):,} x {p}" for p in study.space.pool_names if int(row[f"n_{p}"]) > 0)
-    who = "The pick" if of_pick else f"The pick is of one kind. The mix with the largest gain at equal cost ({parts})"
-    ratio = figures["complementarity"]
-    does = f"gives {ratio:.3g} times what its pools give side by side"
-    if math.isnan(ratio):
-        does = "has no pool that can work alone"
-    return f"{who} {does}{_compared(figures)}.{_caveats(row, figures)}"
+def _of_design(row: pd.Series[Any], pools: Sequence[str], opening: str) -> Verdict:
+    c = _number(row, "complementarity")
+    word = word_of(c)
+    words = [_comparison(word, c, row, pools), _equal_words(row, word), _apart_words(row, word)]
+    return {
+        "word": word,
+        "caveat": "" if word != "exploited" or beats_apart(row) else SEPARATION,
+        "design_id": str(row["design_id"]),
+        "of_pick": not opening,
+        "complementarity": _known(row, "complementarity"),
+        "gain": _known(row, "gain"),
+        "gain_equal_cost": _known(row, "gain_equal_cost"),
+        "gain_equal_power": _known(row, "gain_equal_power"),
+        "sentence": opening + " ".join(filter(None, words)),
+    }
 
 
-def _compared(figures: dict[str, float]) -> str:
-    """How the mix stands against the best single kind of device."""
-    gains = {"cost": figures["gain_equal_cost"], "power": figures["gain_equal_power"]}
-    wins = [f"equal {what}" for what, gain in gains.items() if gain > 1]
-    loses = [f"equal {what}" for what, gain in gains.items() if gain <= 1]
-    told = []
-    if wins:
-        told.append(f"beats the best single kind of device at {' and '.join(wins)}")
-    if loses:
-        told.append(f"does not beat {'it' if wins else 'the best single kind of device'} at {' and '.join(loses)}")
-    if not told:
+def _comparison(word: str, c: float, row: pd.Series[Any], pools: Sequence[str]) -> str:
+    """The mix against its own pools side by side."""
+    if word == "not defined":
+        return "None of its pools can do the work alone: only together they run it."
+    meaning = {"exploited": "more than their sum", "absorbed": "about their sum", "obstructed": "less than their sum"}
+    idle = [pool for pool in pools if row[f"n_{pool}"] > 0 and _number(row, f"busy_{pool}") == 0]
+    standing = f"; {' and '.join(idle)} stands idle in it" if idle else ""
+    lone = " Only one of its pools can do the work alone; the others count as nothing in that sum."
+    text = f"The mix gives {c:.3g} times what its pools give side by side: {meaning[word]}{standing}."
+    return text + (lone if c == _number(row, "gain") else "")
+
+
+OPENINGS: Final = {
+    "exploited": ("It also beats", "It also equals", "But it falls short of"),
+    "absorbed": ("It beats", "It equals", "It falls short of"),
+    "obstructed": ("Even so it beats", "Even so it equals", "It also falls short of"),
+    "not defined": ("It beats", "It equals", "It falls short of"),
+}
+"""How a word goes together with a gain at equal cost or power above, at, and below 1."""
+
+
+def _equal_words(row: pd.Series[Any], word: str) -> str:
+    """Whether the mix also wins against fleets of one device that cost, or draw, as much."""
+    gains = {base: _number(row, f"gain_equal_{base}") for base in ("cost", "power")}
+    ranked = sorted(((g, base) for base, g in gains.items() if math.isfinite(g)), key=lambda part: -_side(part[0]))
+    if not ranked:
         return ""
-    return f", and {', but '.join(told)} ({gains['cost']:.3g} and {gains['power']:.3g} times its throughput)"
+    best = _side(ranked[0][0])
+    whose = ("its throughput ", "")
+    parts = [f"{gain:.3g} times {what}at equal {base}" for what, (gain, base) in zip(whose, ranked, strict=False)]
+    joined = (", but " if _side(ranked[-1][0]) < best else " and ").join(parts)
+    return f"{OPENINGS[word][1 - best]} {ONE_DEVICE}: {joined}."
 
 
-def _caveats(row: Row, figures: dict[str, float]) -> str:
-    """What a complementarity above 1 may hide."""
-    text = ""
-    if figures["complementarity"] == figures["gain"]:
-        text = " Only one of its pools can do this work alone; the others count as nothing in that sum."
-    apart = [float(row[g]) for g in ("gain_apart_equal_cost", "gain_apart_equal_power") if g in row.index]
-    if apart and max(apart) <= 1:
-        text += " One device with its phases apart may do as well: offer it as two pools to see such a fleet."
-    return text
+def _side(gain: float) -> int:
+    """1 for a gain, 0 for neither, -1 for a loss."""
+    return 0 if abs(gain - 1) <= SAME else 1 if gain > 1 else -1
+
+
+def _apart_words(row: pd.Series[Any], word: str) -> str:
+    """How much of an exploited mix that serves one device could have had by keeping its phases apart."""
+    gains = {base: _number(row, f"gain_apart_equal_{base}") for base in ("cost", "power")}
+    if word != "exploited" or any(map(math.isnan, gains.values())):
+        return ""
+    if beats_apart(row):
+        wins, loses = ([base for base, gain in gains.items() if (gain > 1) is won] for won in (True, False))
+        where = f"At equal {' and '.join(wins)}" + (f", but not at equal {loses[0]}," if loses else "")
+        return f"{where} it also beats one device that keeps prefill and decode on separate instances."
+    return (
+        "But one device that keeps prefill and decode on separate instances may do as well at equal cost and power: "
+        "the gain is in separating the phases, not in mixing devices. Offer it as two pools to see such a fleet."
+    )

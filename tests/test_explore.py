@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import tomli_w
 from conftest import small_study
+from small_training import data_parallel, pipelined
 
 from dse import exhaustive, explore
 from dse.cli import main
-from dse.columns import NUMERIC_COLUMNS, defined_in
+from dse.columns import NUMERIC_COLUMNS
 from dse.errors import MethodError, SelfCheckError
 from dse.explore import choose_method, run
+from dse.paradigms import PARADIGMS
 from dse.pareto import minimised
 from dse.progress import Progress, Stop, silent, throttled
 from dse.resolve import Study
@@ -68,15 +73,24 @@ def test_a_method_asked_for_is_refused_with_the_reason() -> None:
         choose_method(Study.from_dict(raw))
 
 
-@pytest.mark.parametrize("column", [c for c in NUMERIC_COLUMNS if defined_in(c, "pd_serving")])
-def test_a_bound_on_any_numeric_column_holds_in_enumeration(column: str) -> None:
-    raw = small_study()
-    raw["pool"][0]["prefill_batch"] = [1, 2]
+SERVING = small_study()
+SERVING["pool"][0]["prefill_batch"] = [1, 2]
+
+
+@cache
+def feasible(paradigm: str) -> tuple[dict[str, Any], pd.DataFrame]:
+    """A small study of a paradigm, and all its feasible designs."""
+    raw = {"pd_serving": SERVING, "dp_training": data_parallel(), "pp_training": pipelined()}[paradigm]
     plain = Study.from_dict(raw)
     index = np.arange(plain.space.n_designs)
     frame = score_index(plain, index[plain.space.legal(index)])
-    frame = frame[frame["feasible"]]
+    return raw, frame[frame["feasible"]]
+
+
+@pytest.mark.parametrize("column", NUMERIC_COLUMNS)
+def test_a_bound_on_any_numeric_column_holds_in_enumeration(column: str) -> None:
     name = column.replace("<pool>", "gpu")
+    raw, frame = next(found for found in map(feasible, PARADIGMS) if name in found[1])
     values = frame[name].to_numpy(dtype=np.float64)
     finite = np.unique(values[np.isfinite(values)])
     middle = float(finite[len(finite) // 2])

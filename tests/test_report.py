@@ -16,9 +16,10 @@ from dse.errors import InputError
 from dse.explore import Result, run, write_run
 from dse.report import load_run, write_report
 from dse.report.chart_data import scene
-from dse.report.designs import bill_of_materials, ratio_text, verdict
+from dse.report.designs import bill_of_materials
 from dse.report.frontier_rows import TABLE_ROWS, distinct_rows, frontier_table, spread
 from dse.report.page import page
+from dse.report.rows import ratio_text
 from dse.report.why import why
 from dse.resolve import Study
 
@@ -103,7 +104,9 @@ def test_headline_says_what_to_get_and_why(result: Result, html: str) -> None:
     sentence = bill_of_materials(result.study, row)
     assert re.fullmatch(r"Rent \d+ × gpu for prefill and \d × wse for decode, joined by links of \d+ GB/s\.", sentence)
     assert sentence in html
-    assert verdict(result.study, row)[0] == "exploited"
+    assert result.info["verdict"]["word"] == "exploited"
+    assert result.info["verdict"]["design_id"] == row["design_id"]
+    assert html.index("Does mixing pay?") < html.index('<dl class="figures"')
     assert str(row["bottleneck"]) in html
     assert "Links cost nothing here" in html
 
@@ -152,7 +155,8 @@ def test_one_pool_has_nothing_to_combine() -> None:
     text = page(found)
     row = found.recommended
     assert row is not None
-    assert verdict(found.study, row)[0] == "single pool"
+    assert found.info["verdict"]["word"] == "single pool"
+    assert found.info["verdict"]["gain"] is None
     assert ratio_text(row) == "no wafers"
     assert "single pool" in text
 

@@ -149,53 +149,52 @@ def _as_json(result: Result, folder: Path) -> dict[str, Any]:
 
 
 def _print(result: Result, folder: Path, page: Path) -> None:
-    from dse.cli.tables import (
-        MOST_ROWS,
-        baselines_text,
-        console,
-        design_text,
-        figure,
-        frontier_table,
-        run_text,
-    )
-    from dse.report.designs import port_warnings
-    from dse.report.frontier_rows import distinct_rows
+    from dse.cli.tables import console
 
-    info, pools = result.info, result.study.space.pool_names
+    info = result.info
     out = console()
     if not result.complete:
         why = f"stopped by {info['stopped']}" if info["stopped"] else "a region is unproven"
         out.print(f"Incomplete: {why}; what was found is kept.", markup=False)
-    if not len(result.frontier):
-        _print_infeasible(result)
-    else:
-        recommended = result.recommended
-        assert recommended is not None
-        position = int(info["recommended"]["position"])
-        points = distinct_rows(result.frontier, result.study.envelope.objectives.names, position)
-        out.print(frontier_table(result.study, points))
-        shown = f" ({MOST_ROWS} shown)" if len(points.ties) > MOST_ROWS else ""
-        out.print(
-            f"{len(points.ties)} frontier points{shown}, {len(result.frontier)} designs, from {info['candidates']:,} "
-            f"candidates, {info['wall_s']:.2f} s, {info['method']}: {info['method_reason']}"
-        )
-        out.print(f"Pick (*): {design_text(result.study, recommended)}", markup=False)
-        out.print(f"  {info['recommended']['rule']}", markup=False)
-        out.print(
-            f"  {figure(recommended['throughput_tok_s'])} tok/s, {figure(recommended['cost_usd_per_h'])} USD/h, "
-            f"{figure(recommended['power_w'] / 1e3)} kW; binds: {recommended['bottleneck']}",
-            markup=False,
-        )
-        out.print(f"  {baselines_text(recommended)}", markup=False)
-        if run_text(recommended):
-            out.print(f"  {run_text(recommended)}", markup=False)
-        verdict = info["verdict"]
-        out.print(f"Does mixing pay? {verdict['word']}. {verdict['sentence']}", markup=False, soft_wrap=True)
-        for warning in port_warnings(recommended, pools):
-            out.print(f"  note: {warning}", markup=False)
+    if len(result.frontier):
+        _print_frontier(result)
+        _print_pick(result)
         _print_one_more(result)
+    else:
+        _print_infeasible(result)
     out.print(f"Report: {page}", markup=False, soft_wrap=True)
     out.print(f"Run folder: {folder}", markup=False, soft_wrap=True)
+
+
+def _print_frontier(result: Result) -> None:
+    from dse.cli.tables import MOST_ROWS, console, frontier_table
+    from dse.report.frontier_rows import distinct_rows
+
+    info, out = result.info, console()
+    position = int(info["recommended"]["position"])
+    points = distinct_rows(result.frontier, result.study.envelope.objectives.names, position)
+    out.print(frontier_table(result.study, points))
+    shown = f" ({MOST_ROWS} shown)" if len(points.ties) > MOST_ROWS else ""
+    out.print(
+        f"{len(points.ties)} frontier points{shown}, {len(result.frontier)} designs, from {info['candidates']:,} "
+        f"candidates, {info['wall_s']:.2f} s, {info['method']}: {info['method_reason']}"
+    )
+
+
+def _print_pick(result: Result) -> None:
+    from dse.cli.tables import baselines_text, console, design_text, reached_lines
+    from dse.report.designs import port_warnings
+
+    study, row, out = result.study, result.recommended, console()
+    assert row is not None
+    out.print(f"Pick (*): {design_text(study, row)}", markup=False)
+    for line in (result.info["recommended"]["rule"], *reached_lines(study, row), baselines_text(row)):
+        out.print(f"  {line}", markup=False)
+    verdict = result.info["verdict"]
+    caveat = f", {verdict['caveat']}" if verdict["caveat"] else ""
+    out.print(f"Does mixing pay? {verdict['word']}{caveat}. {verdict['sentence']}", markup=False, soft_wrap=True)
+    for warning in port_warnings(row, study.space.pool_names):
+        out.print(f"  note: {warning}", markup=False)
 
 
 def _print_one_more(result: Result) -> None:

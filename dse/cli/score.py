@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from dse.model.screening import Explanation
 
 
+OVERLAPS = 1e-6
+"""Parts of a pool's time that add up to more than this above all of it overlap."""
+
+
 def score(
     study: StudyPath,
     set_: Annotated[
@@ -37,7 +41,7 @@ def score(
         return
     _print_row(row)
     if explain:
-        _print_detail(detail)
+        _print_detail(detail, loaded.envelope.paradigm)
 
 
 def _settings(given: list[str]) -> dict[str, str]:
@@ -61,7 +65,7 @@ def _plain(value: Any) -> Any:
 
 
 def _print_row(row: dict[str, Any]) -> None:
-    from dse.cli.tables import figure
+    from dse.cli.tables import amount, figure
     from dse.columns import column
 
     width = max(len(k) for k in row)
@@ -70,30 +74,37 @@ def _print_row(row: dict[str, Any]) -> None:
         unit = schema.unit if schema and schema.unit != "1" else ""
         if isinstance(value, (bool, str)):
             shown = str(value)
+        elif name.startswith("train_"):
+            shown, unit = amount(name, value), ""
         else:
             shown = f"{value:,}" if isinstance(value, int) else figure(value)
         typer.echo(f"{name:<{width}}  {shown} {unit}".rstrip())
 
 
-def _print_detail(detail: Explanation) -> None:
+def _print_detail(detail: Explanation, paradigm: str) -> None:
     for name, pool in detail["pools"].items():
-        _print_pool(name, pool)
-    _print_system(detail["system"])
+        _print_pool(name, pool, paradigm)
+    _print_system(detail["system"], paradigm)
 
 
-def _print_pool(name: str, pool: dict[str, Any]) -> None:
+def _print_pool(name: str, pool: dict[str, Any], paradigm: str) -> None:
+    from dse.report.words import words_of
     from dse.units import quantity
 
     memory = pool["memory"]
-    parts = ", ".join(f"{k} {v:.1%}" for k, v in pool["time_frac"].items())
+    parts = {k: v for k, v in pool["time_frac"].items() if v}
+    overlap = " (they overlap)" if sum(parts.values()) > 1 + OVERLAPS else ""
     lines = [
         f"{name}: {pool['n']} devices, {pool['instances']:g} instances, {pool['role']}, bound by {pool['binding']}",
-        f"  u_HO {pool['u_ho']:.4g}, eta {pool['eta']:.4g}, u {pool['u']:.4g}, "
-        f"g {quantity(pool['g_flop_s'], 'flop/s')}, busy {pool['busy_frac']:.1%}",
-        f"  parts of its time (they overlap): {parts}",
-        f"  memory per device: {quantity(memory['usable_byte'], 'B')} usable; {_held(memory['held'])}"
-        + (f"outside {_held(memory['outside'])}" if memory["outside"] else "")
-        + f"{quantity(memory['margin_byte'], 'B')} left",
+        f"  u_HO {pool['u_ho']:.4g}, eta {pool['eta']:.4g} ({words_of(paradigm).eta}), "
+        f"u = u_HO/(1 + eta) = {pool['u']:.4g}",
+        f"  g {quantity(pool['g_flop_s'], 'flop/s')}, busy {pool['busy_frac']:.1%}",
+        f"  parts of its time{overlap}: {', '.join(f'{k} {v:.1%}' for k, v in parts.items()) or 'none'}",
+        f"  memory per device: {_memory_text(memory['held'], memory['usable_byte'])}",
+    ]
+    if memory["outside"]:
+        lines.append(f"  streamed from outside: {_memory_text(memory['outside'], memory['outside_byte'])}")
+    lines += [
         f"  {pool['cost_usd_per_h']:.2f} USD/h, {quantity(pool['power_w'], 'W')} provisioned, "
         f"{quantity(pool['power_mean_w'], 'W')} mean",
         f"  alone: {pool['alone_tok_s']:,.0f} tok/s",
@@ -101,31 +112,32 @@ def _print_pool(name: str, pool: dict[str, Any]) -> None:
     typer.echo("\n" + "\n".join(lines))
 
 
-def _held(parts: dict[str, float]) -> str:
+def _memory_text(held: dict[str, float], usable_byte: float) -> str:
     from dse.units import quantity
 
-    return "".join(f"{quantity(byte, 'B')} {name}, " for name, byte in parts.items())
+    parts = [f"{quantity(byte, 'B')} {name}" for name, byte in held.items() if byte]
+    left = usable_byte - sum(held.values())
+    return ", ".join([f"{quantity(usable_byte, 'B')} usable", *parts, f"{quantity(left, 'B')} left"])
 
 
-def _print_system(system: dict[str, Any]) -> None:
-    from dse.report.why import paradigm_lines
+def _print_system(system: dict[str, Any], paradigm: str) -> None:
+    from dse.report.system import figure_lines, overlap_flop_s, unhindered_flop_s
     from dse.units import quantity
 
     bound = system["link_bound_flop_s"]
     link = quantity(bound, "flop/s") if bound else "none"
     lines = [
-        f"system: f {quantity(system['f_flop_s'], 'flop/s')} = "
-        f"min(sum g {quantity(system['sum_g_flop_s'], 'flop/s')}, link {link})"
+        f"system: f {quantity(system['f_flop_s'], 'flop/s')} reached, "
+        f"sum g {quantity(system['sum_g_flop_s'], 'flop/s')}",
+        f"  f at full overlap {quantity(overlap_flop_s(system), 'flop/s')} = "
+        f"min(sum g without waiting for the link {quantity(unhindered_flop_s(system), 'flop/s')}, link {link})",
     ]
-    lines += [f"  {name.lower()}: {text} ({words})" for name, text, words in paradigm_lines(system)]
     if system["link_byte_s"]:
         lines.append(
             f"  link: needs {quantity(system['link_need_byte_s'], 'B/s')} of "
             f"{quantity(system['link_byte_s'], 'B/s')}; {system['link_cost_usd_per_h']:.2f} USD/h, "
             f"{quantity(system['link_power_w'], 'W')}"
         )
-    lines.append(
-        f"  baselines: aggregate {system['aggregate_tok_s']:,.0f} tok/s, "
-        f"best single pool {system['best_single_tok_s']:,.0f} tok/s"
-    )
+    for name, value, meaning in figure_lines(system, paradigm):
+        lines.append(f"  {name.lower()}: {value}" + (f" ({meaning})" if meaning else ""))
     typer.echo("\n" + "\n".join(lines))

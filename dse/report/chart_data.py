@@ -9,10 +9,11 @@ from typing import Any, Final
 import pandas as pd
 
 from dse.explore import Result
-from dse.report.designs import part_list, pools_bought, ratio_text
-from dse.report.frontier_rows import Distinct, roles_text, spread
-from dse.report.numbers import label, number, shown, shown_unit
-from dse.report.roles import Row, count_of, value_of
+from dse.report.frontier_rows import Distinct, spread
+from dse.report.layout import setup, short_layout
+from dse.report.numbers import number, shown, shown_unit
+from dse.report.rows import Row, cell, count_of, expanded, part_list, pools_bought, ratio_text, value_of
+from dse.report.words import inside
 from dse.scoring import bounds_of
 
 CLOUD_POINTS: Final = 3000
@@ -21,14 +22,9 @@ LIMIT_REACH: Final = 1.5
 """A limit farther out than this many times the largest point is told in words, not drawn."""
 SHAPES: Final = ("one kind of device", "mix of devices")
 TOOLTIP_COLUMNS: Final = (
-    "usd_per_mtok",
-    "ttft_p99_s",
-    "tpot_s",
-    "step_time_s",
-    "train_time_s",
-    "complementarity",
-    "gain_equal_cost",
-)
+    "throughput_samples_s", "step_time_s", "train_time_s", "goodput_frac", "bubble_frac", "mfu_<pool>",
+    "usd_per_mtok", "ttft_p99_s", "tpot_s", "complementarity", "gain_equal_cost",
+)  # fmt: skip
 
 Datum = dict[str, Any]
 
@@ -37,6 +33,7 @@ Datum = dict[str, Any]
 class Scene:
     """All points of the figure. Objective k is `o<k>` in a point, pool k's devices are `n<k>`."""
 
+    paradigm: str
     objectives: tuple[str, ...]
     across: tuple[int, ...]
     """Objectives that get a chart of their own, objective 0 over each."""
@@ -62,7 +59,7 @@ def scene(result: Result, distinct: Distinct) -> Scene | None:
     objectives = tuple(o for o in study.envelope.objectives.names if o in frame)
     if not objectives or not len(frame):
         return None
-    extras = tuple(c for c in TOOLTIP_COLUMNS if c in frame and c not in objectives)
+    extras = tuple(c for c in expanded(TOOLTIP_COLUMNS, frame, study.space.pool_names) if c not in objectives)
     chosen = spread(len(frame), FRONT_POINTS, distinct.pick)
     front = [_datum(result, frame.iloc[i], objectives, extras, pick=i == distinct.pick) for i in chosen]
     finite = [d for d in front if all(math.isfinite(d[f"o{k}"]) for k in range(len(objectives)))]
@@ -76,6 +73,7 @@ def scene(result: Result, distinct: Distinct) -> Scene | None:
     if len(chosen) < len(frame):
         notes.append(f"{len(chosen):,} of {len(frame):,} frontier points are drawn, evenly spread.")
     drawn = Scene(
+        paradigm=study.envelope.paradigm,
         objectives=objectives,
         across=tuple(minimised or range(1, len(objectives))),
         pools=study.space.pool_names,
@@ -96,11 +94,12 @@ def _datum(result: Result, row: Row, objectives: tuple[str, ...], extras: tuple[
     ratio = value_of(row, "gpu_wse_ratio")
     datum: Datum = {f"o{k}": value_of(row, o) * shown_unit(o)[0] for k, o in enumerate(objectives)}
     datum |= {f"t{k}": shown(o, value_of(row, o)) for k, o in enumerate(objectives)}
-    datum |= {f"e{k}": shown(c, value_of(row, c)) for k, c in enumerate(extras)}
+    datum |= {f"e{k}": cell(row, c) for k, c in enumerate(extras)}
     datum |= {f"n{k}": count_of(row, p) for k, p in enumerate(study.space.pool_names)}
     return datum | {
         "design": part_list(study, row),
-        "roles": roles_text(study, row),
+        "roles": short_layout(study, row),
+        **({"setup": "; ".join(parts)} if (parts := setup(study, row)) else {}),
         "link": str(row.get("link", "none")),
         "ratio": ratio_text(row),
         "r": ratio if math.isfinite(ratio) and ratio > 0 else None,
@@ -143,7 +142,7 @@ def _limits(
             if abs(bound * factor) <= reach:
                 drawn.setdefault(k, []).append(bound * factor)
             else:
-                what = f"{label(name).lower()} of at {side} {number(bound * factor)} {unit}"
+                what = f"{inside(name, result.study.envelope.paradigm)} of at {side} {number(bound * factor)} {unit}"
                 notes.append(f"The limit, {what}, lies outside the picture.")
     return drawn, notes
 

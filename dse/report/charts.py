@@ -9,7 +9,7 @@ from typing import Any, Final
 from dse.explore import Result
 from dse.report.chart_data import SHAPES, Datum, Scene, scene, staircase
 from dse.report.frontier_rows import Distinct
-from dse.report.numbers import axis_title, label
+from dse.report.words import axis_title, inside, label, words_of
 
 RAMP: Final = ("#c9741f", "#cf4763", "#8d49b4", "#4166d5")
 """Low to high; each step keeps a contrast of 3 on white and on the dark page."""
@@ -49,13 +49,13 @@ def figures(result: Result, distinct: Distinct) -> Figures | None:
     drawn = scene(result, distinct)
     if drawn is None:
         return None
-    names = ", ".join(label(drawn.objectives[k]).lower() for k in drawn.across)
+    names = ", ".join(inside(drawn.objectives[k], drawn.paradigm) for k in drawn.across)
     against = f" against {names}" if names else ""
     return Figures(
         spec=script_safe(specification(drawn)),
         notes=drawn.notes,
         description=(
-            f"{label(drawn.objectives[0])} of {len(drawn.front)} frontier designs{against}, "
+            f"{label(drawn.objectives[0], drawn.paradigm)} of {len(drawn.front)} frontier designs{against}, "
             "and the devices each design is made of"
         ),
     )
@@ -120,9 +120,11 @@ def _fade(drawn: Scene) -> Any:
 def _tooltip(drawn: Scene) -> list[Any]:
     import altair as alt
 
-    parts = [("design", "Design"), ("roles", "Roles"), ("link", "Link"), ("ratio", "GPU : WSE")]
-    parts += [(f"t{k}", label(o)) for k, o in enumerate(drawn.objectives)]
-    parts += [(f"e{k}", label(c)) for k, c in enumerate(drawn.extras)]
+    parts = [("design", "Design"), ("roles", words_of(drawn.paradigm).layout)]
+    parts += [("setup", "Set-up")] if any("setup" in d for d in drawn.front) else []
+    parts += [("link", "Link"), ("ratio", "GPU : WSE")]
+    parts += [(f"t{k}", label(o, drawn.paradigm)) for k, o in enumerate(drawn.objectives)]
+    parts += [(f"e{k}", label(c, drawn.paradigm)) for k, c in enumerate(drawn.extras)]
     return [alt.Tooltip(field, type="nominal", title=title) for field, title in parts]
 
 
@@ -135,7 +137,7 @@ def _axis(drawn: Scene, channel: str, k: int) -> Any:
     return (alt.Y if channel == "y" else alt.X)(
         f"o{k}",
         type="quantitative",
-        title=axis_title(drawn.objectives[k]),
+        title=axis_title(drawn.objectives[k], drawn.paradigm),
         scale=alt.Scale(zero=low < 0.5 * high or high - low < FLAT * abs(high), nice=True),
         axis=axis,
     )
@@ -159,7 +161,8 @@ def _plane(drawn: Scene, k: int) -> Any:
             layers.append(rule.encode(**{channel: kind("b", type="quantitative")}))
     layers.append(_points(drawn, k).encode(x=x, y=y))
     layers += _picked(x, y, _tooltip(drawn), name=True)
-    title = f"{label(drawn.objectives[0])} against {label(drawn.objectives[k]).lower()}"
+    first, over = label(drawn.objectives[0], drawn.paradigm), inside(drawn.objectives[k], drawn.paradigm)
+    title = f"{first} against {over}"
     return alt.layer(*layers).properties(title=title, width=420, height=320)
 
 
@@ -173,7 +176,7 @@ def _points(drawn: Scene, k: int) -> Any:
         colour = alt.Color(
             f"o{others[0]}",
             type="quantitative",
-            title=axis_title(drawn.objectives[others[0]]),
+            title=axis_title(drawn.objectives[others[0]], drawn.paradigm),
             scale=alt.Scale(range=list(RAMP)),
             legend=alt.Legend(gradientLength=180, tickCount=4),
         )

@@ -1,4 +1,4 @@
-"""A design in words: what to buy, what it gives, whether mixing pays, and what holds it back."""
+"""A design in words: what to buy, what it gives, how it compares, and what to beware of."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dse.report.numbers import label, number, shown
-from dse.report.roles import Row, count_of, role_words, step_words, value_of
+from dse.report.layout import dtype_words, plural, role_words
+from dse.report.numbers import number, shown
+from dse.report.rows import Row, count_of, pools_bought, ratio_text, size_of, value_of
+from dse.report.words import label
 from dse.resolve import Study
-from dse.verdict import word_of
+from dse.verdict import Verdict
 
 HEADLINE_COLUMNS: Final = (
     "throughput_tok_s",
-    "requests_s",
+    "throughput_samples_s",
     "step_time_s",
-    "train_time_s",
-    "train_cost_usd",
-    "train_energy_j",
+    "requests_s",
     "cost_usd_per_h",
     "usd_per_mtok",
     "power_w",
     "ttft_p99_s",
     "tpot_s",
+    "train_time_s",
+    "train_cost_usd",
+    "train_energy_j",
+    "goodput_frac",
+    "bubble_frac",
 )
 
 
@@ -37,42 +42,23 @@ class Figure:
     note: str = ""
 
 
-def pools_bought(study: Study, row: Row) -> list[str]:
-    """Pools that the design uses."""
-    return [p for p in study.space.pool_names if count_of(row, p) > 0]
-
-
-def part_list(study: Study, row: Row) -> str:
-    """Counts and pools: `16 × a100-40gb-sxm + 1 × wse-3`."""
-    return " + ".join(f"{count_of(row, p):,} × {p}" for p in pools_bought(study, row)) or "nothing"
-
-
 def bill_of_materials(study: Study, row: Row) -> str:
     """The design in one sentence."""
     owned = {o.name: o.owned for o in study.problem.pools}
     parts = []
     for pool in pools_bought(study, row):
         n, have = count_of(row, pool), min(owned.get(pool, 0), count_of(row, pool))
-        size = count_of(row, pool, "instance_size") if f"instance_size_{pool}" in row.index else 1
+        size = size_of(row, pool)
         text = f"{n:,} × {pool}"
         if have:
             text += f" ({have:,} already owned)"
         if size > 1:
-            text += f" in {n // size:,} instance{'s' if n // size > 1 else ''} of {size}"
+            text += f" in {plural(n // size, 'instance')} of {size}"
         parts.append(f"{text} {role_words(study, row, pool)}".strip())
     verb = "Rent" if study.envelope.site.cost_basis == "rental" else "Buy"
     link = str(row.get("link", "none"))
     joined = f", joined by {_link_words(link)}" if link != "none" else ""
-    return f"{verb} {' and '.join(parts) or 'nothing'}{joined}{step_words(row)}{_dtype_words(row)}."
-
-
-def _dtype_words(row: Row) -> str:
-    """Data types, where they are not all the usual one."""
-    names = {"weight_dtype": "weights", "kv_dtype": "KV cache", "compute_dtype": "arithmetic"}
-    dtypes = {word: str(row[key]) for key, word in names.items() if key in row.index}
-    if set(dtypes.values()) <= {"bf16"}:
-        return ""
-    return ", with " + ", ".join(f"{word} in {dtype}" for word, dtype in dtypes.items())
+    return f"{verb} {' and '.join(parts) or 'nothing'}{joined}{dtype_words(row)}."
 
 
 def _link_words(link: str) -> str:
@@ -80,83 +66,51 @@ def _link_words(link: str) -> str:
     return f"links of {link}" if link.endswith("GB/s") else link.replace(" x ", " × ")
 
 
-def ratio_text(row: Row) -> str:
-    """GPUs for each wafer, in words where there is no such number."""
-    ratio = value_of(row, "gpu_wse_ratio")
-    if math.isnan(ratio):
-        return "–"
-    if math.isinf(ratio):
-        return "no wafers"
-    return "no GPUs" if ratio == 0 else f"{ratio:.4g} : 1"
-
-
-def headline_figures(row: Row) -> list[Figure]:
-    """The figures below the headline: those the paradigm defines."""
+def headline_figures(study: Study, row: Row) -> list[Figure]:
+    """The figures below the headline: those the paradigm defines, of the pools that are bought."""
     figures = []
     for name in (n for n in HEADLINE_COLUMNS if n in row.index):
+        if name == "goodput_frac" and value_of(row, name) == 1:
+            continue  # nothing fails in this study
         text = shown(name, value_of(row, name))
         value, _, unit = text.partition(" ")
         note = "no bound when run at capacity" if text == "∞" and name.startswith("ttft") else ""
-        figures.append(Figure(label=label(name), value=value, unit=unit, note=note))
-    if "gpu_wse_ratio" in row.index and not math.isnan(value_of(row, "gpu_wse_ratio")):
+        figures.append(Figure(label=label(name, study.envelope.paradigm), value=value, unit=unit, note=note))
+    used = [pool for pool in pools_bought(study, row) if f"mfu_{pool}" in row.index]
+    if used:
+        mfu = " / ".join(number(value_of(row, f"mfu_{pool}") * 100) for pool in used)
+        figures.append(Figure(label=f"MFU of {' / '.join(used)}", value=mfu, unit="%"))
+    ratio = value_of(row, "gpu_wse_ratio")
+    if math.isfinite(ratio) and ratio > 0:
         figures.append(Figure(label="GPU : WSE", value=ratio_text(row), unit=""))
     return figures
 
 
-def verdict(study: Study, row: Row) -> tuple[str, str]:
-    """One word on whether the mix pays, and the sentence that says why."""
-    if len(pools_bought(study, row)) < 2:
-        return "single pool", "The recommended design uses one kind of device; there is nothing to combine."
-    c = value_of(row, "complementarity")
-    if math.isnan(c):
-        return "not defined", "No pool of this design can work alone, so there is nothing to compare with."
-    share = f"the mix gives {number(c)} times what its pools give side by side, each on its own"
-    word = word_of(c)
-    if word == "exploited":
-        word = word if _beats_apart(row) else f"{word}, by separating the phases"
-        return word, f"The differences of the devices are exploited: {share}. {_apart_words(row)}".strip()
-    if word == "obstructed":
-        return "obstructed", f"The devices obstruct each other: {share}."
-    return "absorbed", f"The differences of the devices are absorbed, neither gain nor loss: {share}."
+def columns_of(figures: list[Figure]) -> int:
+    """Figures side by side on a wide page: as few gaps in the last line as can be."""
+    return min((4, 5), key=lambda n: (-len(figures) % n, n))
 
 
-def _beats_apart(row: Row) -> bool:
-    """Whether the mix beats one device with its phases apart, at equal cost or at equal power."""
-    gains = [value_of(row, f"gain_apart_equal_{base}") for base in ("cost", "power")]
-    return any(math.isnan(gain) or gain > 1 for gain in gains)
-
-
-def _apart_words(row: Row) -> str:
-    """How much of an exploited mix one device could have had by keeping its phases apart."""
-    cost, power = value_of(row, "gain_apart_equal_cost"), value_of(row, "gain_apart_equal_power")
-    if math.isnan(cost) or math.isnan(power):
-        return ""
-    if max(cost, power) > 1:
-        where = " and ".join(w for w, gain in (("cost", cost), ("power", power)) if gain > 1)
-        return f"At equal {where} it also beats one device that keeps prefill and decode on separate instances."
-    return (
-        "But one device that keeps prefill and decode on separate instances does as well at equal cost and power: "
-        "the gain is in separating the phases, not in mixing devices."
-    )
+def verdict_tag(verdict: Verdict) -> tuple[str, str]:
+    """The word as it stands on the page, and the colour it has: none where a caveat takes from it."""
+    word = verdict["word"]
+    if verdict["caveat"]:
+        return f"{word}, {verdict['caveat']}", "plain"
+    equal = [gain for gain in (verdict["gain_equal_cost"], verdict["gain_equal_power"]) if gain is not None]
+    wins = any(gain > 1 for gain in equal) or not equal
+    return word, word.replace(" ", "-") if wins or word != "exploited" else "plain"
 
 
 def gains(row: Row) -> list[tuple[str, str, str]]:
     """Label, number and meaning of each comparison of the mix."""
+    apart = "over one device with a free hand-over between its phases"
     meanings = (
-        ("complementarity", "Complementarity", "over the sum of its pools, each working alone"),
+        ("complementarity", "Complementarity", "over the sum of its pools, each on its own"),
         ("gain", "Gain", "over the best of its pools alone"),
         ("gain_equal_cost", "Gain at equal cost", "over the best single-device design of the same cost"),
         ("gain_equal_power", "Gain at equal power", "over the best single-device design of the same power"),
-        (
-            "gain_apart_equal_cost",
-            "Phases apart, equal cost",
-            "over one device with a free hand-over between its phases",
-        ),
-        (
-            "gain_apart_equal_power",
-            "Phases apart, equal power",
-            "over one device with a free hand-over between its phases",
-        ),
+        ("gain_apart_equal_cost", "Phases apart, equal cost", apart),
+        ("gain_apart_equal_power", "Phases apart, equal power", apart),
     )
     return [
         (name, f"{number(value_of(row, key))} ×", meaning)

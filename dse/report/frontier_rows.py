@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from dse.report.designs import part_list, pools_bought, ratio_text
-from dse.report.numbers import DAY_S, axis_title, number, shown_unit
-from dse.report.roles import Row, count_of, role_short, value_of
+from dse.report.layout import short_layout
+from dse.report.rows import Row, cell, part_list, ratio_text
+from dse.report.words import axis_title, words_of
 from dse.resolve import Study
 
 TABLE_ROWS: Final = 200
@@ -18,26 +18,30 @@ SAME_DIGITS: Final = 12
 """Objectives that agree in so many figures are equal: what remains is the order of additions."""
 TABLE_COLUMNS: Final = (
     "throughput_tok_s",
+    "step_time_s",
+    "global_batch",
     "cost_usd_per_h",
     "power_w",
-    "global_batch",
-    "step_time_s",
-    "train_time_s",
     "usd_per_mtok",
+    "bubble_frac",
+    "train_time_s",
     "ttft_p99_s",
     "tpot_s",
     "complementarity",
     "gain_equal_cost",
     "gain_equal_power",
 )
+TEXT_COLUMNS: Final = ("recompute", "schedule", "layers")
+"""Of these the table has those that differ along the frontier."""
 
 SHORT_HEADS: Final = {
     "throughput_tok_s": "tok/s",
+    "step_time_s": "Step [s]",
+    "global_batch": "Batch",
+    "bubble_frac": "Bubble [%]",
+    "train_time_s": "Run [days]",
     "cost_usd_per_h": "USD/h",
     "power_w": "kW",
-    "global_batch": "Batch",
-    "step_time_s": "Step [s]",
-    "train_time_s": "Train [days]",
     "usd_per_mtok": "USD/Mtok",
     "complementarity": "Complem.",
     "gain_equal_cost": "Gain, equal cost",
@@ -95,40 +99,28 @@ class FrontierTable:
 
 def frontier_table(study: Study, distinct: Distinct) -> FrontierTable:
     """At most 200 rows, spread evenly over the frontier."""
+    frame, paradigm = distinct.frame, study.envelope.paradigm
     extra = [o for o in study.envelope.objectives.names if o not in TABLE_COLUMNS]
-    columns = [c for c in (*extra, *TABLE_COLUMNS) if c in distinct.frame]
-    heads = ["Design", "Roles", "Link", "GPU : WSE", *(SHORT_HEADS.get(c) or axis_title(c) for c in columns)]
-    heads += ["Bottleneck", "Ties"]
+    columns = [c for c in (*extra, *TABLE_COLUMNS) if c in frame]
+    columns += [c for c in TEXT_COLUMNS if c in frame and frame[c].nunique() > 1]
+    heads = ["Design", words_of(paradigm).layout, "Link", "GPU : WSE"]
+    heads += [SHORT_HEADS.get(c) or axis_title(c, paradigm) for c in columns]
     rows = []
     for i in spread(len(distinct.ties), TABLE_ROWS, distinct.pick):
-        row = distinct.frame.iloc[i]
+        row = frame.iloc[i]
         rows.append((i == distinct.pick, _cells(study, row, columns, distinct.ties[i])))
-    return FrontierTable(heads=heads, rows=rows, total=len(distinct.ties), n_designs=sum(distinct.ties))
+    return FrontierTable(
+        heads=[*heads, "Bottleneck", "Ties"], rows=rows, total=len(distinct.ties), n_designs=sum(distinct.ties)
+    )
 
 
 def _cells(study: Study, row: Row, columns: list[str], ties: int) -> list[str]:
     return [
         part_list(study, row),
-        roles_text(study, row),
+        short_layout(study, row),
         link if (link := str(row.get("link", "none"))) != "none" else "–",
         ratio_text(row),
-        *(_cell(c, value_of(row, c)) for c in columns),
+        *(cell(row, c, unit=False) for c in columns),
         str(row.get("bottleneck", "–")),
         str(ties),
     ]
-
-
-def _cell(name: str, value: float) -> str:
-    if name == "train_time_s":
-        return number(value / DAY_S)
-    return number(value * shown_unit(name)[0])
-
-
-def roles_text(study: Study, row: Row) -> str:
-    """What each pool does, in the order of the parts; with the size of its instances above one device."""
-    parts = []
-    for pool in pools_bought(study, row):
-        role = role_short(study, row, pool)
-        size = count_of(row, pool, "instance_size") if f"instance_size_{pool}" in row.index else 1
-        parts.append(f"{role} (by {size})" if size > 1 else role)
-    return " + ".join(parts) or "–"

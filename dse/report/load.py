@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,10 +15,12 @@ import pandas as pd
 from dse.columns import WHOLE_UNITS, column
 from dse.errors import InputError
 from dse.explore import Result
-from dse.report.roles import Row
+from dse.report.rows import Row
 from dse.resolve import Study
 
 FLAGS: Final = ("feasible", "on_front")
+WHOLE: Final = re.compile(r"-?\d+")
+"""How a column of whole numbers is written; means of counts have a point, and what is missing is empty."""
 INFO_KEYS: Final = (
     "complete", "stopped", "method", "method_reason", "proof", "seed", "workers", "designs_in_grid",
     "candidates", "candidates_per_s", "wall_s", "versions",
@@ -42,6 +45,8 @@ def load_run(folder: Path) -> Result:
         faults += _disagreements(folder, frontier, info)
     if faults or study is None or frontier is None or candidates is None or info is None:
         raise InputError(faults)
+    if not len(frontier) and list(frontier) == list(candidates):
+        frontier = candidates.head(0)  # without rows, text does not tell whole numbers from others
     return Result(study=study, frontier=frontier, candidates=candidates, info=info)
 
 
@@ -89,7 +94,7 @@ def _typed(name: str, values: Row) -> Any:
         return values == "True"
     if known is not None and not known.unit:
         return values
-    if known is not None and known.unit in WHOLE_UNITS and all(v.lstrip("-").isdigit() for v in values):
+    if known is not None and known.unit in WHOLE_UNITS and all(map(WHOLE.fullmatch, values)):
         return np.array([int(v) for v in values], dtype=np.int64)
     return np.array([float(v) if v else math.nan for v in values], dtype=np.float64)
 

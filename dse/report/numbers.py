@@ -4,51 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Final
 
-from dse.columns import column
-from dse.units import quantity
+from dse.columns import WHOLE_UNITS, column
+from dse.units import J_PER_KWH, SECONDS_PER_HOUR, quantity
+
+MINUTE_S: Final = 60.0
+DAY_S: Final = 24.0 * SECONDS_PER_HOUR
 
 SHOWN_UNIT: Final[Mapping[str, tuple[float, str]]] = {
     "W": (1e-3, "kW"),
-    "J": (1 / 3.6e9, "MWh"),
+    "J": (1e-3 / J_PER_KWH, "MWh"),
     "byte": (1e-9, "GB"),
     "byte/s": (1e-9, "GB/s"),
+    "sequences": (1.0, "samples"),
+    "sequences/s": (1.0, "samples/s"),
     "1": (1.0, ""),
 }
 """Unit of a result column -> factor, and the unit the page prints."""
-
-LABELS: Final[Mapping[str, str]] = {
-    "throughput_tok_s": "Throughput",
-    "throughput_samples_s": "Sequences",
-    "step_time_s": "Step",
-    "train_time_s": "Time to train",
-    "train_cost_usd": "Cost to train",
-    "train_energy_j": "Energy to train",
-    "goodput_frac": "Goodput",
-    "bubble_frac": "Bubble",
-    "global_batch": "Global batch",
-    "requests_s": "Requests",
-    "input_tok_s": "Input throughput",
-    "ttft_mean_s": "TTFT mean",
-    "ttft_p99_s": "TTFT p99",
-    "tpot_s": "TPOT",
-    "tok_s_per_user": "Speed of one user",
-    "cost_usd_per_h": "Cost",
-    "usd_per_mtok": "Cost of a million tokens",
-    "power_w": "Provisioned power",
-    "power_mean_w": "Mean power",
-    "energy_j_per_tok": "Energy of a token",
-    "co2_g_per_mtok": "Carbon of a million tokens",
-    "mem_margin_byte": "Memory margin",
-    "gpu_wse_ratio": "GPUs per wafer",
-    "gain": "Gain over best pool alone",
-    "gain_equal_cost": "Gain at equal cost",
-    "gain_equal_power": "Gain at equal power",
-}
-
-
-HOUR_S, DAY_S = 3600.0, 86400.0
 
 
 def number(value: float) -> str:
@@ -73,51 +47,95 @@ def number(value: float) -> str:
 def shown_unit(name: str) -> tuple[float, str]:
     """Factor and unit in which the page prints a result column.
 
-    >>> shown_unit("power_w"), shown_unit("cost_usd_per_h")
-    ((0.001, 'kW'), (1.0, 'USD/h'))
+    >>> shown_unit("power_w"), shown_unit("cost_usd_per_h"), shown_unit("goodput_frac")
+    ((0.001, 'kW'), (1.0, 'USD/h'), (100.0, '%'))
     """
     known = column(name)
-    unit = known.unit if known else ""
-    return SHOWN_UNIT.get(unit, (1.0, unit))
-
-
-def label(name: str) -> str:
-    """A result column's name in words."""
-    return LABELS.get(name, name.replace("_", " "))
-
-
-def axis_title(name: str) -> str:
-    """Label with unit, as an axis or a table head prints it.
-
-    >>> axis_title("power_w")
-    'Provisioned power [kW]'
-    """
-    unit = shown_unit(name)[1]
-    return f"{label(name)} [{unit}]" if unit else label(name)
+    if known is None:
+        return 1.0, ""
+    if name == "train_time_s":
+        return 1.0 / DAY_S, "days"
+    if known.name.endswith("_frac") or known.name == "mfu_<pool>":
+        return 100.0, "%"
+    return SHOWN_UNIT.get(known.unit, (1.0, known.unit))
 
 
 def shown(name: str, value: float) -> str:
-    """A result column's value with its unit; times below a second in milliseconds.
+    """A result column's value with its unit; times in the unit that suits them, counts as whole numbers.
 
     >>> shown("power_w", 44880.0), shown("tpot_s", 0.000756), shown("ttft_p99_s", float("inf"))
     ('44.88 kW', '756 µs', '∞')
+    >>> shown("train_time_s", 1.26e7), shown("global_batch", 1024.0), shown("goodput_frac", 0.9951)
+    ('145.8 days', '1,024 samples', '99.5 %')
     """
     factor, unit = shown_unit(name)
-    if unit == "s":
+    known = column(name)
+    if known is not None and known.unit == "s":
         return duration(value)
+    if unit == "%":
+        return percent(value)
+    if known is not None and known.unit in WHOLE_UNITS and float(value).is_integer():
+        return f"{value:,.0f} {unit}"
     text = number(value * factor)
     return f"{text} {unit}" if unit and math.isfinite(value) else text
 
 
 def duration(value_s: float) -> str:
-    """A time with the prefix that suits it; long ones in hours and days.
+    """A time in the unit that suits it, up to days.
 
-    >>> duration(0.25), duration(5400.0), duration(864000.0)
-    ('250 ms', '1.50 h', '10.00 days')
+    >>> [duration(x) for x in (0.0132, 12.5, 1800.0, 9e4, 1.26e7, float("nan"))]
+    ['13.2 ms', '12.5 s', '30.00 min', '25.00 h', '145.8 days', '–']
     """
-    if HOUR_S <= value_s < math.inf:
-        return f"{number(value_s / HOUR_S)} h" if value_s < 2 * DAY_S else f"{number(value_s / DAY_S)} days"
-    return quantity(value_s, "s") if math.isfinite(value_s) else number(value_s)
+    if not math.isfinite(value_s):
+        return number(value_s)
+    for least, unit_s, name in (
+        (2 * DAY_S, DAY_S, "days"), (2 * SECONDS_PER_HOUR, SECONDS_PER_HOUR, "h"), (10 * MINUTE_S, MINUTE_S, "min")
+    ):  # fmt: skip
+        if abs(value_s) >= least:
+            return f"{number(value_s / unit_s)} {name}"
+    return quantity(value_s, "s")
+
+
+KEY_UNITS: Final[tuple[tuple[str, str], ...]] = (
+    ("_byte_s", "B/s"), ("_flop_s", "FLOP/s"), ("_tok_s", "tok/s"), ("_usd_per_h", "USD/h"), ("_flop", "FLOP"),
+    ("_byte", "B"), ("_usd", "USD"), ("_w", "W"), ("_frac", "%"), ("_batch", "samples"), ("_s", "s"),
+)  # fmt: skip
+"""Unit at the end of an explanation's key; the first that fits."""
+PREFIXED: Final = ("B/s", "FLOP/s", "FLOP", "B", "W")
+
+
+def keyed(key: str, value: object) -> str:
+    """Any figure of an explanation: a result column as such, else by the unit at the end of its key.
+
+    >>> keyed("link_bound_flop_s", 2.0e16), keyed("exposed_s", 2.08), keyed("idle_frac", 0.125), keyed("pairs", 1.0)
+    ('20 PFLOP/s', '2.08 s', '12.5 %', '1')
+    >>> keyed("layers", (10, 12)), keyed("verdict", "feasible"), keyed("threshold_1_batch", 256.0)
+    ('10, 12', 'feasible', '256 samples')
+    """
+    if isinstance(value, (list, tuple)):
+        return ", ".join(keyed(key, part) for part in value)
+    if isinstance(value, bool) or value is None:
+        return "–" if value is None else "yes" if value else "no"
+    if not isinstance(value, Real):
+        return str(value)
+    amount = float(value)
+    known = column(key)
+    return shown(key, amount) if known is not None and known.unit else _by_suffix(key, amount)
+
+
+def _by_suffix(key: str, amount: float) -> str:
+    """A number with the unit at the end of its key."""
+    unit = next((unit for suffix, unit in KEY_UNITS if key.endswith(suffix)), "")
+    plain = f"{amount:,.0f}" if amount.is_integer() else number(amount)
+    if not math.isfinite(amount):
+        return number(amount)
+    if unit == "%":
+        return percent(amount)
+    if unit == "s":
+        return duration(amount)
+    if unit in PREFIXED:
+        return quantity(amount, unit)
+    return f"{plain} {unit}".rstrip()
 
 
 def percent(fraction: float) -> str:

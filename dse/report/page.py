@@ -12,11 +12,21 @@ from markupsafe import Markup
 from dse.explore import Result
 from dse.files import write_whole
 from dse.report.charts import figures
-from dse.report.designs import bill_of_materials, gains, headline_figures, port_warnings, verdict
+from dse.report.designs import (
+    bill_of_materials,
+    columns_of,
+    gains,
+    headline_figures,
+    port_warnings,
+    verdict_tag,
+)
 from dse.report.frontier_rows import distinct_rows, frontier_table
-from dse.report.proof import GRADES, evidence, glossary, method_lines, study_text
-from dse.report.roles import ETA_WORDS
+from dse.report.layout import setup
+from dse.report.proof import GRADES, evidence, method_lines, study_text
+from dse.report.rows import Row, part_list
 from dse.report.why import why
+from dse.report.words import glossary
+from dse.verdict import Verdict, study_verdict
 
 HERE: Final = Path(__file__).parent
 
@@ -52,15 +62,8 @@ def context(result: Result) -> dict[str, Any]:
         "complete": result.complete,
         "stopped": _stopped(info),
         "infeasible": info.get("infeasible") if row is None else None,
-        "sentence": bill_of_materials(study, row) if row is not None else "",
-        "figures": headline_figures(row) if row is not None else [],
-        "rule": info["recommended"]["rule"] if row is not None else "",
-        "design_id": str(row["design_id"]) if row is not None else "",
-        "verdict": verdict(study, row) if row is not None else ("", ""),
-        "study_verdict": info.get("verdict"),
-        "gains": gains(row) if row is not None else [],
-        "bottleneck": str(row.get("bottleneck", "")) if row is not None else "",
-        "ports": port_warnings(row, study.space.pool_names) if row is not None else [],
+        "demand": study.space.demand is not None,
+        **(_pick(result, row) if row is not None else {"figures": []}),
         "charts": charts,
         "spec": Markup(charts.spec) if charts else "",
         "bundle": Markup(vega_bundle()) if charts else "",
@@ -71,11 +74,48 @@ def context(result: Result) -> dict[str, Any]:
         "study_text": study_text(study),
         "evidence": evidence(study),
         "raw_links": bool(getattr(study.problem, "raw_links", False)),
-        "eta_words": ETA_WORDS[study.envelope.paradigm],
         "grades": GRADES,
         "glossary": glossary(study.envelope.paradigm),
         "css": Markup((HERE / "report.css").read_text(encoding="utf-8")),
     }
+
+
+def _pick(result: Result, row: Row) -> dict[str, Any]:
+    """The recommended design and the verdict on mixing, which may be about another one."""
+    study = result.study
+    verdict = verdict_for(result)
+    compared = _design(result, verdict["design_id"])
+    headline = headline_figures(study, row)
+    return {
+        "sentence": bill_of_materials(study, row),
+        "setup": "; ".join(setup(study, row)),
+        "figures": headline,
+        "columns": columns_of(headline),
+        "rule": result.info["recommended"]["rule"],
+        "design_id": str(row["design_id"]),
+        "mixing": verdict["sentence"].replace(" x ", " × "),
+        "tag": verdict_tag(verdict),
+        "of_pick": verdict["of_pick"],
+        "compared": part_list(study, compared) if compared is not None else "",
+        "gains": gains(compared) if compared is not None else [],
+        "bottleneck": str(row.get("bottleneck", "")),
+        "ports": port_warnings(row, study.space.pool_names),
+    }
+
+
+def verdict_for(result: Result) -> Verdict:
+    """The run's verdict; made now for a run that was written without one."""
+    found: Verdict | None = result.info.get("verdict")
+    return found or study_verdict(result.study, result.recommended, result.frontier, result.candidates)
+
+
+def _design(result: Result, design_id: str | None) -> Row | None:
+    """The row of a design, on the frontier or among the candidates."""
+    for frame in (result.frontier, result.candidates):
+        found = frame[frame["design_id"] == design_id] if len(frame) else frame
+        if len(found):
+            return found.iloc[0]
+    return None
 
 
 def _stopped(info: dict[str, Any]) -> str:

@@ -21,39 +21,6 @@ GRADES: Final = (
     ("C", "derived from published numbers, or carried over from a near relative"),
     ("D", "our own estimate"),
 )
-SERVING_TERMS: Final = (
-    ("Throughput", "output tokens per second, at capacity under the service limits."),
-    ("TTFT", "time to first token: from a request's arrival to its first output token; p99 is what 99 of 100 "
-     "requests stay below. At capacity a queue can grow without bound, printed as ∞."),
-    ("TPOT", "time per output token after the first."),
-)  # fmt: skip
-TRAINING_TERMS: Final = (
-    ("Throughput", "tokens trained per second: global batch times sequence over the time of a step."),
-    ("Step", "one optimizer step: forward and backward of the global batch, and the exchange of gradients."),
-    ("Micro-batch", "sequences that a replica or pipeline takes at once."),
-    ("ZeRO stage", "what the replicas share of weights, gradients and optimizer states instead of each holding it."),
-    ("Recomputation", "activations made again in the backward pass instead of kept."),
-    ("Bubble", "time in which a pipeline's stages stand idle: fill, drain, waiting for the slowest."),
-    ("MFU", "model flop utilisation: arithmetic of the model, without recomputation, over the dense peak."),
-    ("Goodput", "share of time that is useful: less checkpoints, work lost to failures, and restarts."),
-)
-TERMS: Final = (
-    ("u_HO", "share of the binding resource's peak that a pool reaches while it is never idle."),
-    ("η (eta)", "what the mix costs a pool: its idle time over its busy time, so that u = u_HO / (1 + η)."),
-    ("Complementarity", "throughput of the mix over the sum of its pools, each working alone: above 1 the "
-     "differences of the devices are exploited, about 1 absorbed, below 1 they obstruct."),
-    ("Gain", "throughput of the mix over the best of its pools alone; at equal cost or power, over the "
-     "study's best single-device design scaled to the same cost or power."),
-    ("PUE", "power usage effectiveness: power of the site over that of its machines; in all "
-     "power and energy here."),
-    ("Provisioned power", "what the site must be able to supply: every device at its full power."),
-    ("Frontier", "the designs that no other feasible one beats in an objective without losing in another."),
-)  # fmt: skip
-
-
-def glossary(paradigm: str) -> tuple[tuple[str, str], ...]:
-    """The terms of a paradigm's report."""
-    return (SERVING_TERMS if paradigm == "pd_serving" else TRAINING_TERMS) + TERMS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dse.errors import InputError
 from dse.explore import Result
-from dse.report.numbers import duration, label, number, percent, shown, signed
-from dse.report.roles import Row, value_of
+from dse.report.layout import pool_setup
+from dse.report.numbers import keyed, number, percent, shown, signed
+from dse.report.rows import Row, value_of
+from dse.report.system import figure_lines, overlap_flop_s
+from dse.report.words import inside, label, words_of
+from dse.resolve import Study
 from dse.scoring import explain
+from dse.units import quantity
 from dse.whatif import one_more
 
 UNCHANGED: Final = 1e-9
 """Relative change of a score below which it is no change."""
+HELD_COLOURS: Final = 4
+"""Colours in the style sheet for what a memory holds."""
 RESCORED: Final = 1e-6
 """Relative difference to the run's own score above which the page says so."""
-
-
-def _batch(value: float) -> str:
-    return f"{value:,.0f} sequences" if math.isfinite(value) else "none up to 16,384"
-
-
-def _bandwidth(value: float) -> str:
-    return f"{number(value * 1e-9)} GB/s" if math.isfinite(value) else "none would do"
-
-
-SYSTEM_LINES: Final[tuple[tuple[str, str, Callable[[Any], str], str], ...]] = (
-    ("requests_s", "Requests", lambda v: f"{number(v)} requests/s", "served at capacity"),
-    ("step_s", "Step", duration, "time of one optimizer step"),
-    ("compute_s", "Slowest pool", duration, "time until the last pool reaches the barrier"),
-    ("path_s", "Path", duration, "one micro-batch through all stages, there and back"),
-    ("exposed_s", "Exchange", duration, "all-reduce of gradients that the step waits for"),
-    ("micro_batches", "Micro-batches", lambda v: f"{v:,.0f}", "of each pipeline in a step"),
-    ("bubble_frac", "Bubble", percent, "mean idle share of the stages: fill, drain, waiting for the slowest"),
-    ("layers", "Layers of the stages", str, "number of stages x layers, first to last"),
-    ("verdict", "Placement", str, "structurally infeasible, memory violation, or feasible"),
-    ("threshold_1_batch", "Threshold 1", _batch, "smallest global batch at which mixing beats each pool alone"),
-    ("threshold_2_batch", "Threshold 2", _batch, "from here on within 5 % of the pools side by side"),
-    ("least_link_byte_s", "Least bandwidth", _bandwidth, "at which this mix equals its best pool alone"),
-    ("wafer_layer_s", "A layer on the wafer", duration, "for one micro-batch, forward and backward"),
-    ("offload_threshold_s", "Offload threshold", duration, "a layer on the wafer must take less for offload to pay"),
-)
-"""Figures that only some paradigms have: key, name, how it is shown, what it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +34,8 @@ class Bar:
     name: str
     share: float
     text: str
+    colour: str
+    """Class of its colour in the style sheet."""
 
     @property
     def width(self) -> float:
@@ -77,6 +59,8 @@ class PoolColumn:
 class Why:
     """What the page says about the recommended point."""
 
+    caption: str
+    """What the table of pools shows, and what eta is in this paradigm."""
     pools: list[PoolColumn]
     system: list[tuple[str, str, str]]
     """Quantity, value, what it is."""
@@ -99,23 +83,26 @@ def why(result: Result) -> Why | None:
         more = one_more(result.study, row)
     except InputError:
         return None
-    pools, system = detail["pools"], detail["system"]
+    system, paradigm = detail["system"], result.study.envelope.paradigm
+    columns = [pool_column(result.study, row, name, p) for name, p in detail["pools"].items()]
     return Why(
-        pools=[pool_column(name, p) for name, p in pools.items()],
-        system=system_lines(system),
+        caption=words_of(paradigm).pools,
+        pools=_without_empty(columns),
+        system=system_lines(system, paradigm),
         link=link_bar(system),
         more=[more_line(m, row) for _, m in more.iterrows()],
-        raised=[raised_line(r) for r in result.info.get("raised_limits", [])],
+        raised=[raised_line(r, paradigm) for r in result.info.get("raised_limits", [])],
         drift=_drift(frame.iloc[0], row),
     )
 
 
-def raised_line(raised: Mapping[str, Any]) -> str:
+def raised_line(raised: Mapping[str, Any], paradigm: str) -> str:
     """One raised limit in a sentence."""
     name, now, needed = str(raised["limit"]), float(raised["now"]), float(raised["needed"])
     return (
-        f"{label(name)}: {signed(name, needed - now)} on the limit of {shown(name, now)} lets in a design that is "
-        f"{shown(str(raised['objective']), float(raised['gain']))} faster than the fastest within it."
+        f"{label(name, paradigm)}: {signed(name, needed - now)} on the limit of {shown(name, now)} lets in a design "
+        f"with {shown(str(raised['objective']), float(raised['gain']))} more "
+        f"{inside(str(raised['objective']), paradigm)} than the best within it."
     )
 
 
@@ -132,72 +119,77 @@ def _drift(again: Row, row: Row) -> str:
     return ""
 
 
-def pool_column(name: str, p: Mapping[str, Any]) -> PoolColumn:
+def pool_column(study: Study, row: Row, name: str, p: Mapping[str, Any]) -> PoolColumn:
     """One pool's explanation as the page prints it."""
     instances = f"{p['instances']:,.0f}"
     if p["instances"] > 0 and p["n"] > p["instances"]:
         instances += f" of {p['n'] / p['instances']:g} devices"
     power = f"{shown('power_w', p['power_w'])} provisioned, {shown('power_w', p['power_mean_w'])} mean"
+    mfu = f"mfu_{name}"
+    lines = {
+        "Role": "work stealing" if p["role"] == "any" else str(p["role"]),
+        "Devices": f"{p['n']:,}",
+        "Instances": instances,
+        "Set-up": ", ".join(pool_setup(study, row, name)),
+        "Busy share": percent(p["busy_frac"]),
+        "Binding term": str(p["binding"]),
+        "u_HO, when never idle": percent(p["u_ho"]),
+        f"η, {words_of(study.envelope.paradigm).eta}": number(p["eta"]),
+        "u = u_HO / (1 + η)": percent(p["u"]),
+        "MFU": percent(value_of(row, mfu)) if mfu in row.index else "",
+        "Useful rate g": keyed("g_flop_s", p["g_flop_s"]),
+        "Alone it would reach": keyed("alone_tok_s", p["alone_tok_s"]),
+        "Cost": shown("cost_usd_per_h", p["cost_usd_per_h"]),
+        "Power": power,
+    }
+    memory = p["memory"]
+    reserve = memory["device_byte"] - memory["usable_byte"]
     return PoolColumn(
         name=name,
-        lines={
-            "Role": "work stealing" if p["role"] == "any" else str(p["role"]),
-            "Devices": f"{p['n']:,}",
-            "Instances": instances,
-            "Busy share": percent(p["busy_frac"]),
-            "Binding term": str(p["binding"]),
-            "u_HO, when never idle": percent(p["u_ho"]),
-            "η, idle over busy": number(p["eta"]),
-            "u = u_HO / (1 + η)": percent(p["u"]),
-            "Useful rate g": f"{number(p['g_flop_s'] * 1e-12)} TFLOP/s",
-            "Alone it would do": shown("throughput_tok_s", p["alone_tok_s"]),
-            "Cost": shown("cost_usd_per_h", p["cost_usd_per_h"]),
-            "Power": power,
-        },
-        time=[Bar(name=k, share=v, text=percent(v)) for k, v in p["time_frac"].items()],
-        memory=_memory_bars(p["memory"]),
-        outside=_outside_bars(p["memory"]),
+        lines=lines,
+        time=[Bar(name=k, share=v, text=percent(v), colour=k) for k, v in p["time_frac"].items()],
+        memory=_memory_bars(memory["held"], memory["usable_byte"], reserve),
+        outside=_memory_bars(memory["outside"], memory["outside_byte"], 0.0),
     )
 
 
-def _memory_bars(memory: Mapping[str, Any]) -> list[Bar]:
-    """What one device holds, its headroom and reserve, as shares of its memory."""
-    device, usable = memory["device_byte"], memory["usable_byte"]
-    left = usable - sum(memory["held"].values())
-    parts = (*memory["held"].items(), ("headroom", left), ("reserve", device - usable))
-    return [Bar(name=n, share=b / device, text=shown("mem_margin_byte", b)) for n, b in parts if b > 0]
+def _without_empty(columns: list[PoolColumn]) -> list[PoolColumn]:
+    """Without lines and terms of time that no pool has."""
+    lines = [k for k in columns[0].lines if any(c.lines[k] for c in columns)] if columns else []
+    terms = {bar.name for c in columns for bar in c.time if bar.share > 0}
+    return [
+        replace(c, lines={k: c.lines[k] or "–" for k in lines}, time=[b for b in c.time if b.name in terms])
+        for c in columns
+    ]
 
 
-def _outside_bars(memory: Mapping[str, Any]) -> list[Bar]:
-    """What a streaming device keeps outside, as shares of what it may; nothing for others."""
-    room = memory["outside_byte"]
-    if not room:
-        return []
-    parts = (*memory["outside"].items(), ("headroom", room - sum(memory["outside"].values())))
-    return [Bar(name=n, share=b / room, text=shown("mem_margin_byte", b)) for n, b in parts if b > 0]
+def _memory_bars(held: Mapping[str, float], usable: float, reserve: float) -> list[Bar]:
+    """What is held by name, headroom and reserve, as shares of the whole."""
+    headroom = usable - sum(held.values())
+    parts = [(name, byte, f"held-{k % HELD_COLOURS}") for k, (name, byte) in enumerate(held.items())]
+    parts += [("headroom", headroom, "headroom"), ("reserve", reserve, "reserve")]
+    whole = usable + reserve
+    return [
+        Bar(name=name, share=byte / whole, text=quantity(byte, "B"), colour=colour)
+        for name, byte, colour in parts
+        if byte > 0
+    ]
 
 
-def _tflop(value: float | None) -> str:
-    return "none: nothing crosses" if value is None else f"{number(value * 1e-12)} TFLOP/s"
-
-
-def paradigm_lines(s: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """What only some paradigms tell of the whole: name, value, what it is."""
-    return [(name, show(s[key]), words) for key, name, show, words in SYSTEM_LINES if s.get(key) is not None]
-
-
-def system_lines(s: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The bounds of eq. (2), what the system reaches, and what else its paradigm tells."""
-    whole = s["sum_g_flop_s"] if s.get("f_overlap_flop_s") is None else s["f_overlap_flop_s"]
-    bound = whole if s["link_bound_flop_s"] is None else min(whole, s["link_bound_flop_s"])
+def system_lines(s: Mapping[str, Any], paradigm: str) -> list[tuple[str, str, str]]:
+    """The bounds of eq. (2), what the system reaches, and what else the paradigm says of it."""
+    bound = s["link_bound_flop_s"]
+    crossing = "none: nothing crosses" if bound is None else keyed("link_bound_flop_s", bound)
     lines = [
-        ("Σ g", _tflop(s["sum_g_flop_s"]), "useful rate of all pools together"),
-        ("v·S", _tflop(s["link_bound_flop_s"]), "rate at which a full link would stop the system"),
-        ("f at full overlap", _tflop(bound), "eq. (2): min(Σ g, v·S) if nothing waited for the link"),
-        ("f", _tflop(s["f_flop_s"]), "rate reached"),
-        *paradigm_lines(s),
-        ("Pools side by side", f"{number(s['aggregate_tok_s'])} tok/s", "sum of the pools, each alone"),
-        ("Best pool alone", f"{number(s['best_single_tok_s'])} tok/s", "the larger of them"),
+        ("Σ g", keyed("sum_g_flop_s", s["sum_g_flop_s"]), "useful rate of all pools together"),
+        ("v·S", crossing, "rate at which a full link would stop the system"),
+        (
+            "f at full overlap",
+            keyed("f_flop_s", overlap_flop_s(s)),
+            "min(Σ g, v·S) if no pool waited for the link, eq. (2)",
+        ),
+        ("f reached", keyed("f_flop_s", s["f_flop_s"]), "what the system really does"),
+        *figure_lines(s, paradigm),
     ]
     if s["link_byte_s"] is not None:
         cost, power = shown("cost_usd_per_h", s["link_cost_usd_per_h"]), shown("power_w", s["link_power_w"])
@@ -209,9 +201,9 @@ def link_bar(s: Mapping[str, Any]) -> Bar | None:
     """What crosses the busiest direction of a link against its bandwidth."""
     if s["link_byte_s"] is None:
         return None
-    need, have = (shown("kv_transfer_byte_s", s[key]) for key in ("link_need_byte_s", "link_byte_s"))
+    need, have = (keyed(key, s[key]) for key in ("link_need_byte_s", "link_byte_s"))
     share = s["link_need_byte_s"] / s["link_byte_s"]
-    return Bar(name="link", share=share, text=f"{need} of {have} ({percent(share)})")
+    return Bar(name="link", share=share, text=f"{need} of {have} ({percent(share)})", colour="communication")
 
 
 def more_line(m: Row, row: Row) -> tuple[str, str, str, str, str]:
