@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,8 +22,6 @@ def paper(
 ) -> None:
     """Reproduce the paper's experiments; a statement that differs is a result, not an error."""
     from dse.errors import InputError, UnknownNameError, unknown_name
-
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: the fits of eq5 are small, threads only wait
     from experiments.paper.figures import FIGURES, reproduce
 
     chosen = list(dict.fromkeys(names or FIGURES))

@@ -172,7 +172,8 @@ def fit_alpha(asym: ArrayLike, features: ArrayLike, eta: ArrayLike) -> AlphaFit:
     _check(a, phi, derived)
     weight = 1.0 / (1.0 + derived)
     terms = np.einsum("nk,nj->nkj", phi, a).reshape(len(derived), -1)
-    found, _ = nnls(terms * weight[:, None], derived * weight)
+    q, r = np.linalg.qr(terms * weight[:, None])  # ||Ax - b||^2 = ||Rx - Q'b||^2 + const: few rows are left for nnls
+    found, _ = nnls(r, q.T @ (derived * weight))
     alpha = np.asarray(found, dtype=np.float64).reshape(phi.shape[1], a.shape[1])
     return AlphaFit(alpha=alpha, residuals=residuals(eta_closed_form(alpha, a, phi), derived))
 

@@ -76,7 +76,8 @@ def judge(data: pd.DataFrame) -> list[Statement]:
 
 
 def _largest_held(rows: pd.DataFrame) -> int:
-    return int(rows.loc[rows["gpu_verdict"] == "feasible", "micro_batch"].max())
+    """0 where nothing fits."""
+    return max(rows.loc[rows["gpu_verdict"] == "feasible", "micro_batch"], default=0)
 
 
 def _stays_above(model: str, rows: pd.DataFrame) -> Statement:

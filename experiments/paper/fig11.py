@@ -43,7 +43,8 @@ def _exist(by_model: dict[str, pd.DataFrame]) -> Statement:
         figure=NAME,
         statement="feasible placements exist for every model, and are few",
         passes=all(0 < count < n / 2 for count in feasible.values()),
-        value=f"of {n} pairs, with k = 1 (any k): " + ", ".join(f"{m} {feasible[m]} ({more[m]})" for m in by_model),
+        value=f"of {n} pairs, with k = 1 (any k): "
+        + ", ".join(f"{m} {feasible[m] or 'none'} ({more[m] or 'none'})" for m in by_model),
         paper="exist for all, flexibility substantially reduced",
     )
 
@@ -57,8 +58,9 @@ def _decoupled(by_model: dict[str, pd.DataFrame]) -> Statement:
         passes=all(len(rows) for rows in fits.values()),
         value=", ".join(
             f"{m} up to {rows['wse_micro_batch'].max()}, from k = {rows['least_layers'].min()} on"
-            for m, rows in fits.items()
             if len(rows)
+            else f"{m} none"
+            for m, rows in fits.items()
         ),
         paper="exist for all models",
     )
@@ -79,13 +81,14 @@ def _memory(by_model: dict[str, pd.DataFrame]) -> Statement:
         figure=NAME,
         statement="large GPU micro-batches violate the memory of the GPUs, for every model",
         passes=all(violated.values()),
-        value=", ".join(f"{m} above {n}" for m, n in largest.items()),
+        value=", ".join(f"{m} above {n}" if n else f"{m} none fits" for m, n in largest.items()),
         paper="memory asymmetry",
     )
 
 
 def _largest_feasible(rows: pd.DataFrame) -> int:
-    return int(rows.loc[rows["verdict"] == FEASIBLE, "gpu_micro_batch"].max())
+    """0 where nothing fits."""
+    return max(rows.loc[rows["verdict"] == FEASIBLE, "gpu_micro_batch"], default=0)
 
 
 def _wafer(data: pd.DataFrame) -> Statement:

@@ -33,10 +33,10 @@ class Figure:
 TITLES: Final[Mapping[ModuleType, str]] = {
     fig5: "Fig. 5: data-parallel training over global batches; T1 and T2 are the thresholds",
     fig7: "Fig. 7: least bandwidth at which training on both gains",
-    fig8: "Fig. 8: k layers of every GPU stage on the wafer, micro-batch 1; a tick is the replay in 1F1B order",
+    fig8: "Fig. 8: k layers of every GPU stage on the wafer, micro-batch 1; a tick is the replay event by event",
     fig10: "Fig. 10: time of a layer, forward and backward, and the threshold below which k = 1 pays",
     fig11: "Fig. 11: pairs of micro-batches; a number is the fewest layers of a stage that must go to the wafer",
-    fig12: "Fig. 12: decoupled pipelines (tick: replay in 1F1B order), and the bandwidth that keeps their gain",
+    fig12: "Fig. 12: decoupled pipelines (tick: replay event by event), and the bandwidth that keeps their gain",
     fig16: "Fig. 16: GPUs that keep one wafer busy, GPUs prefill and wafers decode",
     fig17: "Fig. 17: throughput of both together over the sum of both alone, at the ratio that suits 1K/1K",
     table3: "Table 3: KV cache that leaves prefilling GPUs",

@@ -5,11 +5,12 @@ workload (section 5.1). Ours follow one rule for all models:
 
 - Four stages: the most that divide the layers of all four models and leave each stage a layer of its own when four are
   handed over, as Fig. 8 does.
-- Each stage on as few GPUs of a node (1, 2, 4 or 8; 40 GB, the paper's table 2) as hold the model at micro-batch 1.
-  Where a whole node is too small, the next number of stages that divides the layers.
+- Each stage on as few GPUs of a node (1, 2, 4 or 8; 40 GB, the paper's table 2) as hold the model at micro-batch 1,
+  both without offload and with one layer of each stage handed over, which keeps more micro-batches in flight. Where a
+  whole node is too small, the next number of stages that divides the layers.
 
-That makes 8, 8, 32 and 40 A100: whole DGX nodes. GPUs and wafer alone then add up to 50 samples/s for 7B, and so do the
-bars of Fig. 12, whose axis ends there.
+That makes 8, 8, 32 and 64 A100: whole DGX nodes. GPUs and wafer alone then add up to 50 samples/s for 7B, and so do the
+bars of Fig. 12, whose axis ends there. Without offload five stages of a node, 40 A100, would hold 70B.
 
 - Beside it, `of_table_3`: a stage on each node of the paper's table 3, four GPUs, and its cluster of eight nodes.
 - 1F1B, selective recomputation, 2048 tokens a sequence, 1024 sequences a step.
@@ -99,16 +100,17 @@ def _smallest(model: str, least_stages: int, sizes: tuple[int, ...]) -> Layout:
         if layers(model) % stages == 0:
             for g in sizes:
                 at = Layout(model=model, stages=stages, gpus_a_stage=g)
-                if gpu_alone(at).verdict == "feasible":
+                if gpu_alone(at).verdict == hybrid(at, OFFLOADED[0]).verdict == "feasible":
                     return at
-    raise InputError(f"{FILE}: no number of stages of {max(sizes)} GPUs or less holds {model}")
+    raise InputError(f"{FILE}: no number of stages of {max(sizes)} GPUs or less holds {model}, offload or not")
 
 
 @cache
-def space(model: str, wse: Change | None = None) -> PpSpace:
-    """The designs of one model; the wafer may be changed to ask what if."""
+def space(model: str, wse: Change | None = None, gpu: Change | None = None) -> PpSpace:
+    """The designs of one model; the wafer and the GPU may be changed to ask what if."""
     problem = changed(study(FILE, {"model": MODELS[model]}).problem, "wse", with_memoryx)
-    return PpSpace(changed(problem, "wse", wse) if wse else problem)
+    problem = changed(problem, "wse", wse) if wse else problem
+    return PpSpace(changed(problem, "gpu", gpu) if gpu else problem)
 
 
 def settings_of(
@@ -153,8 +155,9 @@ def hybrid(
     collect: int = 1,
     link_gb_s: float = 0.0,
     wse: Change | None = None,
+    gpu: Change | None = None,
 ) -> Scored:
     """The pipeline with some layers of each stage on the wafer; another link may be given to ask what if."""
     keys = settings_of(at, offload=offload, micro_batch=micro_batch, pipelines=pipelines, collect=collect)
     link = {"link_gb_s": repr(link_gb_s)} if link_gb_s else {}
-    return _score(space(at.model, wse), keys | link)
+    return _score(space(at.model, wse, gpu), keys | link)

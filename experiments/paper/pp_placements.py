@@ -17,16 +17,21 @@ from dse.model.pp_training_explain import verdict
 from search_spaces.pp_training import PpSpace
 
 from .pp_fleet import FILE, SIZES, layout
-from .setting import MODELS, changed, study, with_memoryx
+from .setting import MODELS, changed, study, with_memory, with_memoryx
 
+AMPLE_BYTE: Final = 1e13
 MICRO_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64)
 FEASIBLE, VIOLATION, INFEASIBLE = VERDICTS = ("feasible", "memory violation", "structurally infeasible")
 
 
 @cache
-def placements(model: str) -> pd.DataFrame:
-    """One row for each R, m_g, m_w and k whose m_w is q m_g: its verdict, and its throughput (0 if it cannot run)."""
-    found = _space(model)
+def placements(model: str, gpu_memory_byte: float = 0.0) -> pd.DataFrame:
+    """One row for each R, m_g, m_w and k whose m_w is q m_g: its verdict, and its throughput (0 if it cannot run).
+
+    A memory of the GPUs may be given to ask what if; `gpu_needs_byte` is what a placement takes of it.
+    """
+    found = _space(model, gpu_memory_byte)
+    offer = found.problem.pools[0]
     gpu, wafer = found.options
     rows = np.stack([np.arange(len(gpu)), np.full(len(gpu), len(wafer) - 1)]).astype(np.int64)
     parts = []
@@ -43,7 +48,8 @@ def placements(model: str) -> pd.DataFrame:
                     "offload_layers": regime.offload_layers,
                     "verdict": [verdict(scored, i) for i in range(len(gpu))],
                     "samples_s": scored.columns["throughput_samples_s"],
-                    "gpu_memory_short": scored.steps.margin_byte[:, 0] < 0,
+                    "gpu_needs_byte": offer.device.memory_byte
+                    - scored.steps.margin_byte[:, 0] / (1.0 - offer.reserve_frac),
                     "wse_memory_short": scored.steps.margin_byte[:, 1] < 0,
                 }
             )
@@ -51,7 +57,7 @@ def placements(model: str) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _space(model: str) -> PpSpace:
+def _space(model: str, gpu_memory_byte: float) -> PpSpace:
     at = layout(model)
     split = [g for g in SIZES if at.gpus_a_stage % g == 0]
     pools: Mapping[str, Mapping[str, object]] = {
@@ -63,7 +69,16 @@ def _space(model: str) -> PpSpace:
         },
     }
     problem = study(FILE, {"model": MODELS[model]}, pools).problem
+    if gpu_memory_byte:
+        problem = changed(problem, "gpu", with_memory(gpu_memory_byte))
     return PpSpace(changed(problem, "wse", with_memoryx))
+
+
+def memory_that_gives(model: str, samples_s: float) -> float:
+    """Least memory of a GPU [byte] with which decoupled pipelines are faster than this; infinite if none suffices."""
+    found = placements(model, AMPLE_BYTE)
+    faster = (found["collect"] > 1) & (found["samples_s"] > samples_s)
+    return float(min(found.loc[faster, "gpu_needs_byte"], default=np.inf))
 
 
 def by_micro_batches(model: str) -> pd.DataFrame:

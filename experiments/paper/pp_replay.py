@@ -1,9 +1,9 @@
 """Uniform offload event by event: stages in the order of 1F1B, and a wafer that takes what comes first.
 
 The model counts the wafer as one more stage of a pipeline, so it never makes a stage wait for the way there and back.
-This holds if stage s starts with 2 (K - s) forwards, which keeps 2 (K - s) + 1 micro-batches in flight. Plain 1F1B
-starts with K - s, and a round of two neighbours, f_s + b_s + f_s+1 + b_s+1 and two visits to the wafer, then passes
-only two micro-batches: the period is longer by half of what two visits take, and by their queue.
+This holds if stage s starts with 2 (K - s) forwards, which keeps in flight the 2 (K - s) + 1 micro-batches that memory
+counts. With the K - s of a chain without offload, a round of two neighbours, f_s + b_s + f_s+1 + b_s+1 and two visits
+to the wafer, passes only two micro-batches: the period is longer by half of what two visits take, and by their queue.
 
 Times of passes are the model's; the ways between wafer and stages are left out, as they are in its period.
 """
@@ -14,6 +14,7 @@ import heapq
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -23,12 +24,14 @@ from search_spaces.pp_training import PpDesign
 
 from .pp_fleet import GLOBAL_BATCH, Layout, settings_of, space
 
+WARM_UP: Final = 2
+"""Forwards of stage s before its first backward, over K - s: the order whose memory the model counts."""
 Pass = tuple[int, bool, int]
 """Stage from 0 on, whether it is the backward, micro-batch."""
 
 
 def replayed_samples_s(
-    at: Layout, offload: int, *, micro_batch: int = 1, pipelines: int = 1, collect: int = 1, warm_up: int = 1
+    at: Layout, offload: int, *, micro_batch: int = 1, pipelines: int = 1, collect: int = 1, warm_up: int = WARM_UP
 ) -> float:
     """Throughput of a design whose stages start with warm_up (K - s) forwards.
 

@@ -56,6 +56,11 @@ def with_efficiency(phase: Phase, **values: Any) -> Change:
     return lambda d: replace(d, efficiency={**d.efficiency, phase: replace(d.efficiency[phase], **values)})
 
 
+def with_memory(byte: float) -> Change:
+    """A device with another memory."""
+    return lambda d: replace(d, memory_byte=byte)
+
+
 def with_memoryx(device: Accelerator) -> Accelerator:
     """A wafer with the memory beside it that the paper has."""
     return replace(device, streaming_byte=MEMORYX_BYTE)
