@@ -62,6 +62,11 @@ class Accelerator:
     capex_usd: float | None
     efficiency: Mapping[Phase, Efficiency]
 
+    @property
+    def streams(self) -> bool:
+        """In training weights live outside: the device runs its whole share of a batch at once."""
+        return self.streaming_byte > self.memory_byte
+
     def peak(self, dtype: str) -> float | None:
         """Dense peak [flop/s]; bf16 and fp16 stand in for each other; None where the hardware has none."""
         twin = {"bf16": "fp16", "fp16": "bf16"}.get(dtype, dtype)

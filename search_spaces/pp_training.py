@@ -85,10 +85,10 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
                 for pool, s, bill in zip(pools, settings, bills, strict=True)
             ]
             by_itself = replace(regime, offload_layers=0, collect=1)
-            return [_alone(_system(fleet, by_itself, (c,))) for fleet, c in zip(fleets, configs, strict=True)]
+            return [_alone(_system(problem, fleet, by_itself, (c,))) for fleet, c in zip(fleets, configs, strict=True)]
 
         configs = configs_of(settings)
-        return _system(fleet_of(problem, regime, settings, alone), regime, configs)
+        return _system(problem, fleet_of(problem, regime, settings, alone), regime, configs)
 
     def legal_rows(self, system: PpSystem, rows: Ints, link: Ints) -> Bools:
         """Which designs are on offer.
@@ -103,7 +103,13 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
         if system.offload_layers:
             one_stage = np.stack([s.stages[r] == 1 for s, r in zip(system.fleet.settings, rows, strict=True)], axis=1)
             return np.asarray(legal & (serving == 1) & (one_stage | ~place.server).all(axis=1))
-        streams = np.array([p.streams for p in system.fleet.pools])
+        streams = np.array([p.device.streams for p in system.fleet.pools])
+        takes_that_of_others = place.chain & streams & (place.chain & ~streams).any(axis=1)[:, None]
+        first_micro = np.stack(
+            [s.micro_batch[r] == o.micro_batch[0] for s, r, o in
+             zip(system.fleet.settings, rows, self.problem.pools, strict=True)], axis=1
+        )  # fmt: skip
+        legal &= (first_micro | ~takes_that_of_others).all(axis=1)
         whole = (on_chain == 1) & (place.n_stages == 1) & (place.chain & streams).any(axis=1)
         first = (system.schedule, system.chunks) == (self.regimes[0].schedule, self.regimes[0].chunks)
         return np.asarray(legal & (~whole | first) & ((on_chain > 1) | (link == 0)))
@@ -131,11 +137,11 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
         """
         bought = [o for o in self.problem.pools if int(row[f"n_{o.name}"]) > 0]
         k, q, batch = (int(row[key]) for key in ("offload_layers", "collect", "global_batch"))
-        chain = [o for o in bought if not (k and o.streams)]
+        chain = [o for o in bought if not (k and o.device.streams)]
         if str(row["layers"]) == WHOLE_MODEL:
             return super().purchases(row)
         now = int(row[f"replicas_{chain[0].name}"])
-        micro = int(row[f"micro_batch_{next((o for o in chain if not o.streams), chain[0]).name}"])
+        micro = int(row[f"micro_batch_{next((o for o in chain if not o.device.streams), chain[0]).name}"])
         servers = [(o, int(row[f"n_{o.name}"]), int(row[f"instance_size_{o.name}"])) for o in bought if o not in chain]
         wafers = servers[0][1] // servers[0][2] if servers else 1
         steps = []
@@ -161,7 +167,7 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
         return {"design_id": np.array(["set"], dtype=object), **columns}, explanation(system, rows, link, found)
 
 
-def _system(fleet: TrainingFleet, regime: Regime, configs: tuple[Ints, ...]) -> PpSystem:
+def _system(problem: PpProblem, fleet: TrainingFleet, regime: Regime, configs: tuple[Ints, ...]) -> PpSystem:
     return PpSystem(
         fleet=fleet,
         schedule=regime.schedule,
@@ -169,6 +175,7 @@ def _system(fleet: TrainingFleet, regime: Regime, configs: tuple[Ints, ...]) -> 
         offload_layers=regime.offload_layers,
         collect=regime.collect,
         configs=configs,
+        overlap_frac=problem.overlap_frac,
     )
 
 
@@ -202,10 +209,10 @@ class PpDesign(TrainingDesign[PpProblem]):
         self.layers = self._layers(problem, layer_keys, k)
 
     def _stages(self, offer: TrainingOffer, k: int) -> int:
-        if k and offer.streams:
+        if k and offer.device.streams:
             return 1
         own = f"stages_{offer.name}"
-        key = own if own in self.keys.given or "stages" not in self.keys.given or offer.streams else "stages"
+        key = own if own in self.keys.given or "stages" not in self.keys.given or offer.device.streams else "stages"
         return self.keys.whole(key, offer.stages[0], 1, MAX_STAGES)
 
     def _layers(self, problem: PpProblem, given: list[str], k: int) -> tuple[int, ...]:
@@ -213,7 +220,7 @@ class PpDesign(TrainingDesign[PpProblem]):
         if not given:
             return ()
         bought = zip(problem.pools, self.rows, strict=True)
-        n_stages = sum(row[2] for o, row in bought if row[0] and not (k and o.streams))
+        n_stages = sum(row[2] for o, row in bought if row[0] and not (k and o.device.streams))
         wanted = [f"layers_{s}" for s in range(1, n_stages + 1)]
         faults = self.keys.faults
         lacking, beyond = [w for w in wanted if w not in given], [g for g in given if g not in wanted]

@@ -73,7 +73,7 @@ class PpStudy(TrainingStudy):
                     "pipelines need compute, memory and fixed_layer_s instead of table_flop"
                 )
         offloads = any(k > 0 for p in self.pool for k in p.offload_layers or ())
-        if offloads and not any(d.streaming_byte > d.memory_byte for d in devices):
+        if offloads and not any(d.streams for d in devices):
             faults.append(
                 "offload_layers: no pool of streaming devices (streaming_byte above memory_byte) takes the layers; "
                 "add one, or drop offload_layers"

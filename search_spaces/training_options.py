@@ -43,14 +43,14 @@ def base_regimes(problem: TrainingProblem) -> list[Regime]:
 def pool_options(offer: TrainingOffer) -> TrainingSettings:
     """Every setting of a pool; counts ascending, absent first where 0 is on offer.
 
-    What cannot matter is held at its first value: the micro-batch of a device that runs its share at once, the
-    sharding of a single replica.
+    What cannot matter is held at its first value: the micro-batch of a device that runs its share at once (one stage),
+    the sharding of a single replica.
     """
     rows = [absent_setting(offer)] if 0 in offer.counts else []
     for n, g, stages in product(offer.counts, offer.instance_size, offer.stages):
         if n == 0 or n % (g * stages):
             continue
-        micro = offer.micro_batch[:1] if offer.streams else offer.micro_batch
+        micro = offer.micro_batch[:1] if offer.device.streams and stages == 1 else offer.micro_batch
         zero = offer.zero_stage[:1] if n == g * stages else offer.zero_stage
         rows += [(n, g, stages, m, z) for m in micro for z in zero]
     return settings_of_rows(rows)

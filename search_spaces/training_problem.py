@@ -37,11 +37,6 @@ class TrainingOffer:
     """(1,) in data parallel."""
     reserve_frac: float
 
-    @property
-    def streams(self) -> bool:
-        """Weights may live outside: the device runs its whole share as one batch."""
-        return self.device.streaming_byte > self.device.memory_byte
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingProblem:

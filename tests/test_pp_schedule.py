@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from dse.errors import UnknownNameError
 from dse.model.pp_schedule import (
-    bubble_frac,
     gpipe_s,
     in_flight,
     interleaved_s,
@@ -49,8 +48,6 @@ def test_by_hand() -> None:
     assert one_f_one_b_s([[1.0]], [[2.0]], 5).tolist() == gpipe_s([[1.0]], [[2.0]], 5).tolist() == [15.0]
     assert one_f_one_b_s([[1.0, 2.0, 3.0]], [[2.0, 5.0, 1.0]], 1).tolist() == [14.0]
     assert one_f_one_b_s(np.zeros((2, 3)), np.zeros((2, 3)), 100).tolist() == [0.0, 0.0]
-    assert float(bubble_frac([[1.0] * 4], [[2.0] * 4], 8, 33.0)[0]) == pytest.approx(3 / 11, rel=1e-12)
-    assert bubble_frac([[0.0]], [[0.0]], 8, 0.0).tolist() == [0.0]
 
 
 def test_gpipe_is_the_replay() -> None:

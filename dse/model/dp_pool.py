@@ -4,7 +4,8 @@ For b samples on r replicas: p = ceil(b/r) samples each in k = ceil(p/m) micro-s
 
     T(b) = k passes L tau + passes F(s) p/(g P e_c) + k L n_ar allreduce(m s h act, g) + allreduce(2 parameters/g, r)
 
-(docs/training.md). A measured table may give the time of a micro-step instead of the first two terms.
+where passes F(s) is the arithmetic of all passes (selective: the scores once more; docs/training.md). A measured table
+may give the time of a micro-step instead of the first two terms.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def dp_table(pool: TrainingPool, s: TrainingSettings) -> DpTable:
     """Everything the partition needs to know of one pool."""
     work, active = pool.work, s.n > 0
     states = pool.states_byte(work.parameters, s)
-    if pool.streams:
+    if pool.device.streams:
         activations = np.full(len(s), pool.one_layer_byte)
         inside, outside = pool.usable - activations, pool.device.streaming_byte - states
         sample = boundary_byte(work.sequence_tokens, 1.0, work.hidden, work.layers) / s.g
@@ -86,7 +87,7 @@ def dp_table(pool: TrainingPool, s: TrainingSettings) -> DpTable:
 def _share_time(
     pool: TrainingPool, s: TrainingSettings, fixed: Floats, collective: Floats, gradient: Floats, most: Floats
 ) -> Staircase | MeasuredStaircase:
-    micro_batch = np.full(len(s), ONE_BATCH) if pool.streams else s.micro_batch.astype(np.float64)
+    micro_batch = np.full(len(s), ONE_BATCH) if pool.device.streams else s.micro_batch.astype(np.float64)
     e = pool.efficiency
     if e.table_flop:
         return MeasuredStaircase(

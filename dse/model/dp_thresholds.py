@@ -40,8 +40,16 @@ class BatchScaling:
     """The best division; a single pool where that is best."""
     alone_s: Floats
     """Step time of each pool alone (B, P); infinite where it cannot hold the batch."""
-    least_link_byte_s: Floats
-    """Bandwidth at which the mix equals the best single pool; infinite if none would do (B,)."""
+    pools: tuple[ShareTime, ...]
+    """Each pool's time, repeated for every batch."""
+    parameters: float
+    latency_s: float
+    overlap_frac: float
+
+    @property
+    def least_link_byte_s(self) -> Floats:
+        """Bandwidth at which the mix equals the best single pool; infinite if none would do (B,)."""
+        return least_link_byte_s(self.pools, self.batch, self.parameters, self.latency_s, self.overlap_frac)
 
     @property
     def samples_s(self) -> Floats:
@@ -86,7 +94,10 @@ def batch_scaling(
         batch=batch,
         hybrid=best_partition(repeated, batch, sync, whole),
         alone_s=np.stack([p.time_s(batch) for p in repeated], axis=1),
-        least_link_byte_s=least_link_byte_s(repeated, batch, parameters, latency_s, overlap_frac),
+        pools=tuple(repeated),
+        parameters=parameters,
+        latency_s=latency_s,
+        overlap_frac=overlap_frac,
     )
 
 

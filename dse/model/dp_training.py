@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.dp_pool import DpTable, margin_byte, micro_steps
-from dse.model.fleet import total_of
+from dse.model.fleet import cost_usd_per_h, power_w, total_of
 from dse.model.partition import Partition, best_partition
 from dse.model.screening import Screen
 from dse.model.training_run import (
@@ -97,13 +97,11 @@ def screen(system: DpSystem, rows: Ints, link: Ints) -> Screen:
     busy = np.divide(found.busy_s, found.step_s[:, None], out=np.zeros_like(found.busy_s), where=possible[:, None])
     pairs = ring_links([t.active[r] for t, r in zip(system.tables, rows, strict=True)])
     links, bills = system.fleet.links, system.fleet.bills
-    cost = total_of([bill.usd_per_h(r, busy[:, p]) for p, (bill, r) in enumerate(zip(bills, rows, strict=True))])
-    power = total_of([bill.provisioned_w[r] for bill, r in zip(bills, rows, strict=True)])
     columns = {
         "throughput_tok_s": tokens_per_s(system.fleet.batch_tokens, found.step_s),
         "step_time_s": found.step_s,
-        "cost_usd_per_h": cost + pairs * links.usd_per_h[link],
-        "power_w": power + pairs * links.power_w[link],
+        "cost_usd_per_h": cost_usd_per_h(bills, rows, busy, pairs * links.usd_per_h[link]),
+        "power_w": power_w(bills, rows, pairs * links.power_w[link]),
     }
     return Screen(columns=columns, feasible=possible, exact=True)
 

@@ -78,11 +78,11 @@ def _pool(system: DpSystem, rows: Ints, e: Evaluation, p: int) -> dict[str, Any]
     table, row = system.tables[p], int(rows[p, 0])
     share = int(e.partition.samples[0, p])
     held = {
-        "states": 0.0 if system.fleet.pools[p].streams else float(table.states_byte[row]),
+        "states": 0.0 if system.fleet.pools[p].device.streams else float(table.states_byte[row]),
         "activations": float(table.activations_byte[row]),
     }
     outside = {}
-    if system.fleet.pools[p].streams:
+    if system.fleet.pools[p].device.streams:
         each = np.ceil(share / max(float(table.share.replicas[row]), 1.0))
         outside = {"states": float(table.states_byte[row]), "activations": float(each * table.sample_byte[row])}
     margin = float(margin_byte(table, rows[p], e.partition.samples[:, p].astype(np.float64))[0])

@@ -44,6 +44,17 @@ def gpu_wse_ratio(kinds: Sequence[str], n: NDArray[np.generic]) -> Floats:
     return np.divide(gpus, wafers, out=np.where(gpus > 0, np.inf, np.nan), where=wafers > 0)
 
 
+def cost_usd_per_h(bills: Sequence[PoolBill], rows: Ints, busy_frac: Floats, link_usd_per_h: Floats) -> Floats:
+    """Cost of pools, busy for shares (N, P) of the time, and links (N,)."""
+    of_pools = [b.usd_per_h(r, busy) for b, r, busy in zip(bills, rows, busy_frac.T, strict=True)]
+    return total_of(of_pools) + link_usd_per_h
+
+
+def power_w(bills: Sequence[PoolBill], rows: Ints, link_w: Floats) -> Floats:
+    """Provisioned power of pools and links (N,)."""
+    return total_of([b.provisioned_w[r] for b, r in zip(bills, rows, strict=True)]) + link_w
+
+
 def bill_columns(
     bills: Sequence[PoolBill],
     rows: Ints,
@@ -56,14 +67,13 @@ def bill_columns(
 ) -> dict[str, Floats]:
     """Cost, power and what follows from them per token; busy_frac (N, P), pairs of pools with a link (N,)."""
     link_usd, link_w = pairs * links.usd_per_h[link], pairs * links.power_w[link]
-    pools = list(zip(bills, rows, busy_frac.T, strict=True))
-    cost = total_of([bill.usd_per_h(r, busy) for bill, r, busy in pools]) + link_usd
-    mean_w = total_of([bill.power_mean_w(r, busy) for bill, r, busy in pools]) + link_w
+    mean_w = total_of([b.power_mean_w(r, busy) for b, r, busy in zip(bills, rows, busy_frac.T, strict=True)]) + link_w
+    cost = cost_usd_per_h(bills, rows, busy_frac, link_usd)
     energy = energy_j_per_tok(mean_w, tok_s)
     return {
         "cost_usd_per_h": cost,
         "usd_per_mtok": usd_per_mtok(cost, tok_s),
-        "power_w": total_of([bill.provisioned_w[r] for bill, r, _ in pools]) + link_w,
+        "power_w": power_w(bills, rows, link_w),
         "power_mean_w": mean_w,
         "energy_j_per_tok": energy,
         "co2_g_per_mtok": co2_g_per_mtok(energy, site.carbon_g_per_kwh),

@@ -35,6 +35,8 @@ class PpSystem:
     """k: layers that every stage hands to the wafers; 0 for none."""
     collect: int
     """q: micro-batches that a wafer takes at once."""
+    overlap_frac: float
+    """Share of what crosses between pools that hides behind arithmetic."""
     layers: tuple[int, ...] = ()
     """Layers of each stage where the user fixes them; empty: balanced."""
     configs: tuple[Ints, ...]
@@ -86,7 +88,7 @@ def placement(system: PpSystem, rows: Ints) -> Placement:
         gathered([getattr(s, field) for s in settings], rows)
         for field in ("n", "g", "stages", "micro_batch", "zero_stage")
     )
-    streams = np.array([p.streams for p in pools])
+    streams = np.array([p.device.streams for p in pools])
     active = n > 0
     server = active & streams & (system.offload_layers > 0)
     chain = active & ~server
@@ -166,7 +168,7 @@ def chain_of(system: PpSystem, place: Placement, designs: Ints, link: Ints) -> C
     pool = (ends[:, None, :] <= np.arange(n_stages)[None, :, None]).sum(axis=2)
     last = np.arange(n_stages) == n_stages - 1
     layer_s, compute_s, fixed_s, forward_s, hop_s = _per_stage(fleet.pools, pool, g, m, stages)
-    across_s = fleet.links.latency_s[link] + m * work.boundary_byte / fleet.links.byte_s[link]
+    across_s = across_pools_s(system, m, link)
     out_forward, out_backward = _outs(pool, hop_s, across_s, offloads=k > 0)
     rate = np.take_along_axis(g, pool, axis=1) * np.array([p.sustained_flop_s for p in fleet.pools])[pool]
     head_forward = np.where(last, m[:, None] * work.head_flop / rate, 0.0)
@@ -195,6 +197,12 @@ def chain_of(system: PpSystem, place: Placement, designs: Ints, link: Ints) -> C
         out_backward_s=out_backward,
         parameters=parameters,
     )
+
+
+def across_pools_s(system: PpSystem, micro_batch: Ints | Floats, link: Ints) -> Floats:
+    """Exposed transfer of a micro-batch's activations to another pool [s]: (1 - overlap) (l + m s h act/S)."""
+    links, boundary = system.fleet.links, system.fleet.pools[0].work.boundary_byte
+    return (1.0 - system.overlap_frac) * (links.latency_s[link] + micro_batch * boundary / links.byte_s[link])
 
 
 def _per_stage(

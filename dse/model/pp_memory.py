@@ -36,7 +36,7 @@ def chain_margin_byte(
         g, m = chain.g[:, p, None], chain.micro_batch[:, None]
         per_parameter = state_byte(1.0, 1.0, replicas, place.zero_stage[designs, p])[:, None]
         states = (chain.parameters / g)[which] * per_parameter
-        if pool.streams:
+        if pool.device.streams:
             inputs = chain.kept * boundary_byte(work.sequence_tokens, m, work.hidden, 1.0) / g
             outside = pool.device.streaming_byte - states - inputs[which] * flying
             outside = outside if here.all() else np.where(here[which], outside, np.inf)

@@ -186,8 +186,8 @@ def interleaved_s(
 
     x = transfer_s (N,) holds all activation transfers of one micro-batch. The schedule needs n to be a multiple of K.
     Exact for equal stages and x = 0; approximate when stages differ (up to a factor of 3 apart, n = 2 K to 8 K: 0 to
-    12 % too long, 2 % in the median). Transfers count along one micro-batch's path only, v times: f and b come without
-    them here; where a transfer keeps its stage busy, f and b come with all v that the stage makes, and x = 0.
+    12 % too long, 2 % in the median). f and b may contain a stage's own transfers, once; the v x of the path then
+    counts them v times more, on the safe side.
 
     Source: Narayanan et al., arXiv:2104.04473, section 2.2.2.
 
@@ -222,15 +222,3 @@ def in_flight(schedule: str, n_stages: int, n_micro: ArrayLike, chunks: ArrayLik
         return np.minimum(n, ahead + 1.0)
     v = np.atleast_1d(np.asarray(chunks, dtype=np.float64))[:, np.newaxis]
     return np.minimum(n, (2.0 * ahead + (v - 1.0) * n_stages + 1.0) / v)
-
-
-def bubble_frac(forward_s: ArrayLike, backward_s: ArrayLike, n_micro: ArrayLike, step_s: ArrayLike) -> Floats:
-    """Share of a step of step_s [s] that a stage is idle, mean over the stages: 1 - n mean_s(f + b)/T; 0 if T = 0.
-
-    >>> bubble_frac([[1.0, 1.0]], [[2.0, 2.0]], 4, 15.0).round(12).tolist()
-    [0.2]
-    """
-    f, b, n = _by_stage(forward_s, backward_s, n_micro)
-    step = np.broadcast_to(np.asarray(step_s, dtype=np.float64), n.shape)
-    busy = np.divide(n * (f + b).mean(axis=0), step, out=np.ones(n.shape), where=step > 0)
-    return 1.0 - busy

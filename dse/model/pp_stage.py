@@ -5,7 +5,8 @@ A stage of l layers on an instance of g devices takes, for a micro-batch of m,
     forward   l (tau + F_layer(m)/(g P e_c) + 2 allreduce(m s h act, g)) + head + out
     backward  l (2 (tau + F_layer(m)/(g P e_c)) + 2 allreduce) + recomputation + 2 head + out
 
-so that both together are l tau_layer(m) + 3 head + 2 out, tau_layer = passes (tau + F/(g P e_c)) + n_ar allreduce.
+so that both together are l tau_layer(m) + head + out of both, with tau_layer = passes tau + (arithmetic of all passes)/
+(g P e_c) + n_ar allreduce: passes, n_ar and what is computed again are those of the recompute mode.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class LayerTime:
 
     @property
     def both_s(self) -> Floats:
-        """tau_layer(m): passes (tau + F/(g P e_c)) + n_ar allreduce."""
+        """tau_layer(m): forward and backward, recomputation included."""
         return self.forward_s + self.backward_s
 
 

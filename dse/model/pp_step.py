@@ -1,9 +1,11 @@
 """One step of pipeline designs: schedules, and layers handed to wafers (docs/training.md).
 
     GPipe, 1F1B, interleaved   of the stages' times, by `pp_schedule`
-    decoupled                  T = one micro-batch's path + (N-1) max(max_s (f_s + b_s), period of the wafer)
+    decoupled                  T = one micro-batch's path + (N-1) max(max_s (f_s + b_s), period of the wafer),
+                               and no less than N periods
 
-A wafer that serves one pipeline with its own micro-batch is one more stage. The all-reduce of gradients over the R
+A wafer that serves one pipeline with its own micro-batch is one more stage. Both wafers' steps add the 2K-1 transfers
+by which a micro-batch comes back. The all-reduce of gradients over the R
 pipelines follows. What the link between pools carries in a step takes at least its bytes over S: no schedule is
 faster than that.
 """
@@ -16,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.dp_pool import DpTable, dp_table, margin_byte
-from dse.model.pp_chain import Chain, Placement, PpSystem, chain_of
+from dse.model.pp_chain import Chain, Placement, PpSystem, across_pools_s, chain_of
 from dse.model.pp_memory import chain_margin_byte, server_outside_byte
 from dse.model.pp_schedule import gpipe_s, interleaved_s, one_f_one_b_bound_s, one_f_one_b_s
 from dse.model.pp_stage import LayerTime, layer_time, server_period_s
@@ -25,6 +27,9 @@ from dse.model.training_pool import TrainingSettings
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+MOST_CODES = 2**62
+"""Beyond, codes of chains are numbered anew so that none overflows."""
 
 FAULTS = ("chain", "micro_batches", "layers", "sharing", "interleaving")
 """Structural: pools that do not make as many pipelines of one micro-batch; N is no whole number; fewer layers than
@@ -104,7 +109,10 @@ def steps_of(system: PpSystem, place: Placement, rows: Ints, link: Ints, *, scre
     found = _empty(rows.shape[1], rows.shape[0], most)
     code = link.astype(np.int64)
     for config, r in zip(system.configs, rows, strict=True):
-        code = code * (int(config.max(initial=0)) + 1) + config[r]
+        radix = int(config.max(initial=0)) + 1
+        if (int(code.max(initial=0)) + 1) * radix > MOST_CODES:
+            code = np.unique(code, return_inverse=True)[1].reshape(-1)
+        code = code * radix + config[r]
     for k in np.unique(n_stages):
         designs = np.flatnonzero((n_stages == k) & place.same_replicas)
         if not k or not len(designs):
@@ -188,7 +196,7 @@ def _server(system: PpSystem, place: Placement, designs: Ints) -> Server | None:
     fields = {name: np.zeros(len(designs)) for name in ("forward", "backward", "compute", "fixed")}
     for p, pool in enumerate(system.fleet.pools):
         at = np.flatnonzero(which == p)
-        if not pool.streams or not len(at):
+        if not pool.device.streams or not len(at):
             continue
         t: LayerTime = layer_time(pool, m[at], place.g[designs[at], p])
         fields["forward"][at] = t.forward_s
@@ -215,9 +223,8 @@ def _scheduled_s(
     transfers = (chain.out_forward_s + chain.out_backward_s).sum(axis=1)[which]
     if server is None:
         return _schedule_s(system, forward, backward, transfers, n_micro, screening=screening)
-    n_stages, links = chain.pool.shape[1], system.fleet.links
-    boundary = micro_batch * system.fleet.pools[0].work.boundary_byte
-    returns = (2.0 * n_stages - 1.0) * (links.latency_s[link] + boundary / links.byte_s[link])
+    n_stages = chain.pool.shape[1]
+    returns = (2.0 * n_stages - 1.0) * across_pools_s(system, micro_batch, link)
     step = np.empty(len(n_micro))
     one_more = (pipelines == 1.0) & (system.collect == 1)
     at = np.flatnonzero(one_more)
@@ -347,7 +354,7 @@ def _whole_models(system: PpSystem, place: Placement, rows: Ints, found: Steps) 
     if system.offload_layers:
         return
     for p, pool in enumerate(system.fleet.pools):
-        if not pool.streams:
+        if not pool.device.streams:
             continue
         at = np.flatnonzero((place.stages[:, p] == 1) & (place.chain.sum(axis=1) == 1) & place.chain[:, p])
         if not len(at):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.fleet import total_of
+from dse.model.fleet import cost_usd_per_h, power_w
 from dse.model.pp_chain import Placement, PpSystem, placement
 from dse.model.pp_step import Steps, steps_of
 from dse.model.screening import Screen
@@ -25,20 +25,18 @@ def screen(system: PpSystem, rows: Ints, link: Ints) -> Screen:
     place = placement(system, rows)
     found = steps_of(system, place, rows, link, screening=True)
     exact = system.schedule != "1f1b"
-    fleet, n_pools = system.fleet, len(rows)
+    fleet = system.fleet
     possible = found.possible
     works = possible & np.isfinite(found.step_s)
     busy = np.zeros_like(found.total_s)
     if exact:
         np.divide(found.total_s, found.step_s[:, None], out=busy, where=works[:, None])
     pairs = links_bought(system, place)
-    cost = total_of([fleet.bills[p].usd_per_h(rows[p], np.minimum(busy[:, p], 1.0)) for p in range(n_pools)])
-    power = total_of([fleet.bills[p].provisioned_w[rows[p]] for p in range(n_pools)])
     columns = {
         "throughput_tok_s": np.where(works, tokens_per_s(fleet.batch_tokens, found.step_s), 0.0),
         "step_time_s": found.step_s,
-        "cost_usd_per_h": cost + pairs * fleet.links.usd_per_h[link],
-        "power_w": power + pairs * fleet.links.power_w[link],
+        "cost_usd_per_h": cost_usd_per_h(fleet.bills, rows, np.minimum(busy, 1.0), pairs * fleet.links.usd_per_h[link]),
+        "power_w": power_w(fleet.bills, rows, pairs * fleet.links.power_w[link]),
     }
     return Screen(
         columns=columns,

@@ -61,14 +61,9 @@ class TrainingPool:
         return self.peak_flop_s > 0
 
     @property
-    def streams(self) -> bool:
-        """Weights may live outside: the device runs its whole share as one batch."""
-        return self.device.streaming_byte > self.device.memory_byte
-
-    @property
     def splits_layers(self) -> bool:
         """Tensor parallel: every layer ends in an all-reduce over the instance."""
-        return self.device.arrangement == "tensor" and not self.streams
+        return self.device.arrangement == "tensor" and not self.device.streams
 
     @property
     def usable(self) -> float:

@@ -65,7 +65,7 @@ class TrainingWork:
 
     @property
     def head_backward_flop(self) -> float:
-        """Backward through the head; what is recomputed in full is the head too (section 3: 4 forwards)."""
+        """Backward through the head; full recomputation repeats the head too."""
         return (3.0 if self.recompute == "full" else 2.0) * self.head_flop
 
     @property

@@ -72,7 +72,7 @@ def serves(study: Study, row: Row, pool: str) -> bool:
 
 
 def _streams(study: Study, pool: str) -> bool:
-    return any(o.name == pool and getattr(o, "streams", False) for o in study.problem.pools)
+    return any(o.name == pool and o.device.streams for o in study.problem.pools)
 
 
 def short_layout(study: Study, row: Row) -> str:

@@ -73,7 +73,7 @@ def context(result: Result) -> dict[str, Any]:
         "method": method_lines(info),
         "study_text": study_text(study),
         "evidence": evidence(study),
-        "raw_links": bool(getattr(study.problem, "raw_links", False)),
+        "raw_links": study.problem.raw_links,
         "grades": GRADES,
         "glossary": glossary(study.envelope.paradigm),
         "css": Markup((HERE / "report.css").read_text(encoding="utf-8")),
