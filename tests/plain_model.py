@@ -1,4 +1,4 @@
-"""MODEL.md sections 3, 4, 6 (pd_serving) and 7 once more, in scalar Python: what the program is held to.
+"""docs/model.md once more, in scalar Python: what the program is held to.
 
 Written from the page, not from the program: loops and `math` only, no formula of `dse.model` is called.
 A device is the table of a device file, a model is its shape. `plain_score` gives the columns of one design.
