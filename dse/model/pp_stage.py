@@ -109,8 +109,9 @@ def server_period_s(
 def balanced_layers(layers: Ints, layer_s: Floats, other_s: Floats) -> Ints:
     """Layers of each stage (C, K) that make the slowest stage fastest: min max_s l_s layer_s + other_s, l_s >= 1.
 
-    Exact, by bisection on the time between times that stages take. Layers to spare are taken from the slowest stage,
-    the first of equals, which holds the most activations. A chain of more stages than layers gets one each.
+    Exact, by bisection on the time between times that stages take; a stage that one layer keeps longer than the others
+    stays at one, and the others are laid out among themselves. Layers to spare, fewer than stages, are taken from the
+    slowest stage, the first of equals, which holds the most activations. More stages than layers get one each.
 
     >>> balanced_layers(np.array([10]), np.array([[1.0, 1.0, 2.0]]), np.array([[0.0, 0.0, 1.0]])).tolist()
     [[4, 4, 2]]
@@ -118,17 +119,19 @@ def balanced_layers(layers: Ints, layer_s: Floats, other_s: Floats) -> Ints:
     n_stages = layer_s.shape[1]
     total = np.maximum(layers, n_stages).astype(np.float64)
     fair = total / (1.0 / layer_s).sum(axis=1)
-    low = (other_s + layer_s).max(axis=1)
+    low = (other_s + layer_s).min(axis=1)
     high = np.maximum(low, (np.ceil(fair[:, None] / layer_s) * layer_s + other_s).max(axis=1))
     for _ in range(MOST_ROUNDS):
         middle = np.where(low < high, 0.5 * (low + high), high)
         middle = np.where(middle < high, middle, low)
         count = _within(middle, layer_s, other_s)
         enough = count.sum(axis=1) >= total
-        reached = (other_s + layer_s * count).max(axis=1)
+        time_s = other_s + layer_s * count
+        within = time_s <= (middle * (1.0 + NUDGE_FRAC))[:, None]
+        reached = np.where(within, time_s, -np.inf).max(axis=1)
         following = (other_s + layer_s * (count + 1.0)).min(axis=1)
-        high = np.where(enough, np.minimum(high, reached), high)
-        low = np.where(enough, np.minimum(low, high), np.minimum(np.maximum(low, following), high))
+        high = np.where(enough, np.clip(reached, low, high), high)
+        low = np.where(enough, low, np.minimum(np.maximum(low, following), high))
         if (low >= high).all():
             break
     count = _within(high, layer_s, other_s)
