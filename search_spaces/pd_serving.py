@@ -5,7 +5,7 @@ A regime of the grid is a precision with a routing; see pd_serving_options for a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,11 +19,13 @@ from dse.model.serving_pool import (
     ANY,
     BOTH,
     ROLE_NAMES,
+    Settings,
 )
 from dse.model.serving_screen import screen
 from dse.model.serving_system import System
 
 from .grid import Grid, Unit
+from .grid_space import GridSpace
 from .pd_serving_design import ServingDesign
 from .pd_serving_options import Regime, build_system, is_legal, pool_options
 from .pd_serving_problem import ServingProblem
@@ -31,7 +33,7 @@ from .pd_serving_study import Routing
 from .space import Step, Yardstick, largest_ratio, purchase_step
 
 if TYPE_CHECKING:
-    import optuna
+    pass
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -50,7 +52,7 @@ YARDSTICK_BASE = {
 """Gain -> what it is scaled by."""
 
 
-class ServingSpace:
+class ServingSpace(GridSpace):
     """All designs of one serving study."""
 
     def __init__(self, problem: ServingProblem) -> None:
@@ -68,11 +70,6 @@ class ServingSpace:
         self._systems: dict[int, System] = {}
 
     # -- the grid ---------------------------------------------------------------------------------
-
-    @property
-    def n_designs(self) -> int:
-        """Size of the grid, legal or not."""
-        return self.grid.n_designs
 
     @property
     def enumeration_refusal(self) -> str:
@@ -101,14 +98,18 @@ class ServingSpace:
         return len(self.regimes)
 
     @property
-    def n_options(self) -> int:
-        """Settings of all pools together, under the routing that has most."""
-        return max(sum(len(o) for o in options) for options in self.options.values())
-
-    @property
     def pool_names(self) -> tuple[str, ...]:
         """Names of the pools, in the study's order."""
         return tuple(p.name for p in self.problem.pools)
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        """Names of the links, ascending in bandwidth."""
+        return self.problem.link_names
+
+    def options_of(self, regime: int) -> tuple[Settings, ...]:
+        """Settings of each pool under one regime's routing."""
+        return self.options[self.regimes[regime].routing]
 
     def system(self, regime: int) -> System:
         """Tables of one regime over all options, built once."""
@@ -133,14 +134,6 @@ class ServingSpace:
         """Whether a pool alone is counted under this regime's routing."""
         return self.regimes[regime].routing == self.problem.routings[0]
 
-    def units(self) -> Iterator[Unit]:
-        """Blocks of the grid, in order, each covered once."""
-        return self.grid.units()
-
-    def n_units(self) -> int:
-        """How many blocks `units` gives."""
-        return self.grid.n_units()
-
     def screen_unit(self, unit: Unit) -> tuple[Screen, Bools, int]:
         """A block's screen, which of it is legal, and the grid index of its first design."""
         system, rows = self.system(unit.regime), self.grid.rows_of(unit)
@@ -157,18 +150,12 @@ class ServingSpace:
 
     def legal(self, index: Ints) -> Bools:
         """Which grid indices are legal designs."""
-        regime, link, rows = self.grid.decode(index)
-        result = np.zeros(len(index), dtype=np.bool_)
-        for r in np.unique(regime):
-            at = regime == r
-            result[at] = is_legal(
-                self.system(int(r)),
-                list(rows[:, at]),
-                link[at],
-                self.listed(int(r)),
-                self.first_routing(int(r)),
-            )
-        return result
+
+        def of_regime(regime: int, rows: Ints, link: Ints) -> dict[str, Bools]:
+            listed, first = self.listed(regime), self.first_routing(regime)
+            return {"legal": is_legal(self.system(regime), list(rows), link, listed, first)}
+
+        return self.grid.by_regime(index, of_regime)["legal"]
 
     # -- scoring ----------------------------------------------------------------------------------
 
@@ -281,15 +268,8 @@ class ServingSpace:
             more = next((c for c in offer.counts if c > n and c % g == 0), n + purchase_step(offer.counts, g))
             beyond = " (beyond the study's count)" if more > offer.counts[-1] else ""
             steps.append(Step(f"{more - n} more {offer.name}{beyond}", {f"n_{offer.name}": str(more)}))
-        names = self.problem.link_names
-        if str(row["link"]) in names:
-            at = names.index(str(row["link"]))
-            if at + 1 < len(names):
-                steps.append(Step(f"link {names[at + 1]} instead of {names[at]}", {"link": names[at + 1]}))
-            if float(row["link_use_frac"]) >= SATURATED:
-                wider = {"link_gb_s": repr(float(row["link_gb_s"]) + 1.0)}
-                steps.append(Step("1 GB/s more of link", wider, replaces=("link",), priced=False))
-        return steps
+        full = float(row["link_use_frac"]) >= SATURATED
+        return steps + self.link_steps(row, worth_more=full)
 
     # -- baselines --------------------------------------------------------------------------------
 
@@ -315,30 +295,3 @@ class ServingSpace:
                 }
                 best = {gain: max(best[gain], ratio) for gain, ratio in reached.items()}
         return {gain: Yardstick(YARDSTICK_BASE[gain], ratio) for gain, ratio in best.items()}
-
-    # -- Optuna: what is bought outside, how it is set up inside -------------------------------------
-
-    @cached_property
-    def outer_axes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Axes that a trial draws: the regime and the devices of each pool."""
-        counts = tuple((f"n_{o.name}", self._outer_counts(p)) for p, o in enumerate(self.problem.pools))
-        return (("regime", tuple(range(len(self.regimes)))), *counts)
-
-    def _outer_counts(self, pool: int) -> tuple[int, ...]:
-        return tuple(sorted({int(n) for o in self.options.values() for n in np.unique(o[pool].n)}))
-
-    def suggest(self, trial: optuna.Trial) -> tuple[int, ...]:
-        """Draws the outer structure: an index on each outer axis."""
-        return tuple(trial.suggest_int(name, 0, len(values) - 1) for name, values in self.outer_axes)
-
-    def inner(self, outer: tuple[int, ...]) -> Ints:
-        """Grid indices of every legal design with this outer structure: sizes, roles, batches, links."""
-        regime = outer[0]
-        options = self.options[self.regimes[regime].routing]
-        chosen = [
-            np.flatnonzero(o.n == values[i])
-            for o, (_, values), i in zip(options, self.outer_axes[1:], outer[1:], strict=True)
-        ]
-        axes = [np.arange(len(self.problem.link_names), dtype=np.int64), *chosen]
-        index = self.grid.crossing(regime, axes)
-        return index[self.legal(index)] if len(index) else index

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -17,12 +16,13 @@ from dse.model.training_pool import TrainingPool, TrainingSettings
 from dse.model.training_run import TrainingFleet, tokens_per_s
 
 from .grid import Grid, Unit
+from .grid_space import GridSpace
 from .space import Step, Yardstick, largest_ratio, purchase_step
 from .training_options import Regime, bills_of, pool_options, pools_of
 from .training_problem import TrainingOffer, TrainingProblem
 
 if TYPE_CHECKING:
-    import optuna
+    pass
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -64,7 +64,7 @@ System = TypeVar("System", bound=TrainingSystem)
 Scored = TypeVar("Scored", bound=Evaluated)
 
 
-class TrainingSpace(ABC, Generic[Problem, System, Scored]):
+class TrainingSpace(GridSpace, Generic[Problem, System, Scored]):
     """All designs of one training study."""
 
     paradigm: str
@@ -112,19 +112,18 @@ class TrainingSpace(ABC, Generic[Problem, System, Scored]):
     # -- the grid ---------------------------------------------------------------------------------
 
     @property
-    def n_designs(self) -> int:
-        """Size of the grid, legal or not."""
-        return self.grid.n_designs
-
-    @property
-    def n_options(self) -> int:
-        """Settings of all pools together."""
-        return sum(map(len, self.options))
-
-    @property
     def pool_names(self) -> tuple[str, ...]:
         """Names of the pools, in the study's order."""
         return tuple(o.name for o in self.problem.pools)
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        """Names of the links, ascending in bandwidth."""
+        return self.problem.link_names
+
+    def options_of(self, _regime: int) -> tuple[TrainingSettings, ...]:
+        """Settings of each pool: the same under every regime."""
+        return self.options
 
     @property
     def enumeration_refusal(self) -> str:
@@ -146,14 +145,6 @@ class TrainingSpace(ABC, Generic[Problem, System, Scored]):
         if regime not in self._systems:
             self._systems[regime] = self.build(self.problem, regime, self.options)
         return self._systems[regime]
-
-    def units(self) -> Iterator[Unit]:
-        """Blocks of the grid, in order, each covered once."""
-        return self.grid.units()
-
-    def n_units(self) -> int:
-        """How many blocks `units` gives."""
-        return self.grid.n_units()
 
     def screen_unit(self, unit: Unit) -> tuple[Screen, Bools, int]:
         """A block's screen, which of it is legal, and the grid index of its first design."""
@@ -265,15 +256,7 @@ class TrainingSpace(ABC, Generic[Problem, System, Scored]):
 
     def next_steps(self, row: Mapping[str, Any]) -> list[Step]:
         """The next purchases, the next wider link, and 1 GB/s more."""
-        steps = self.purchases(row)
-        names = self.problem.link_names
-        if str(row["link"]) in names:
-            at = names.index(str(row["link"]))
-            if at + 1 < len(names):
-                steps.append(Step(f"link {names[at + 1]} instead of {names[at]}", {"link": names[at + 1]}))
-            wider = {"link_gb_s": repr(float(row["link_gb_s"]) + 1.0)}
-            steps.append(Step("1 GB/s more of link", wider, replaces=("link",), priced=False))
-        return steps
+        return self.purchases(row) + self.link_steps(row, worth_more=True)
 
     def purchases(self, row: Mapping[str, Any]) -> list[Step]:
         """A purchase step of each pool that is bought."""
@@ -317,31 +300,6 @@ class TrainingSpace(ABC, Generic[Problem, System, Scored]):
         """Regimes in which a pool alone is tried at a global batch, on the axis or off it."""
         at = [replace(r, global_batch=global_batch, offload_layers=0, collect=1) for r in self.regimes]
         return list(dict.fromkeys(at))
-
-    # -- Optuna: what is bought outside, how it is set up inside ----------------------------------
-
-    @cached_property
-    def outer_axes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Axes that a trial draws: the regime and the devices of each pool."""
-        counts = tuple(
-            (f"n_{o.name}", tuple(int(n) for n in np.unique(s.n)))
-            for o, s in zip(self.problem.pools, self.options, strict=True)
-        )
-        return (("regime", tuple(range(len(self.regimes)))), *counts)
-
-    def suggest(self, trial: optuna.Trial) -> tuple[int, ...]:
-        """Draws the outer structure: an index on each outer axis."""
-        return tuple(trial.suggest_int(name, 0, len(values) - 1) for name, values in self.outer_axes)
-
-    def inner(self, outer: tuple[int, ...]) -> Ints:
-        """Grid indices of every legal design with this outer structure: sizes, batches, sharding, links."""
-        chosen = [
-            np.flatnonzero(s.n == values[i])
-            for s, (_, values), i in zip(self.options, self.outer_axes[1:], outer[1:], strict=True)
-        ]
-        links = np.arange(len(self.problem.link_names), dtype=np.int64)
-        index = self.grid.crossing(outer[0], [links, *chosen])
-        return index[self.legal(index)] if len(index) else index
 
 
 def more_devices(bought: Mapping[TrainingOffer, tuple[int, int]]) -> Step:

@@ -1,0 +1,113 @@
+"""What every search space of a numbered grid does alike, whatever its paradigm: size, blocks, suggestion, links."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .grid import Grid, Unit
+from .space import Step
+
+if TYPE_CHECKING:
+    import optuna
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class Options(Protocol):
+    """Settings of one pool."""
+
+    @property
+    def n(self) -> Ints:
+        """Devices of each setting."""
+        ...
+
+
+class GridSpace(ABC):
+    """Designs of regimes, links and settings of pools, numbered by a `Grid`."""
+
+    grid: Grid
+
+    @property
+    @abstractmethod
+    def pool_names(self) -> tuple[str, ...]:
+        """Names of the pools, in the study's order."""
+
+    @property
+    @abstractmethod
+    def link_names(self) -> tuple[str, ...]:
+        """Names of the links, in the order of their numbers."""
+
+    @abstractmethod
+    def options_of(self, regime: int) -> Sequence[Options]:
+        """Settings of each pool under one regime."""
+
+    @abstractmethod
+    def legal(self, index: Ints) -> Bools:
+        """Which grid indices are legal designs."""
+
+    @property
+    def n_designs(self) -> int:
+        """Size of the grid, legal or not."""
+        return self.grid.n_designs
+
+    @property
+    def n_options(self) -> int:
+        """Settings of all pools together, under the regime that has most."""
+        return max(sum(sizes[1:]) for sizes in self.grid.sizes)
+
+    def units(self) -> Iterator[Unit]:
+        """Blocks of the grid, in order, each covered once."""
+        return self.grid.units()
+
+    def n_units(self) -> int:
+        """How many blocks `units` gives."""
+        return self.grid.n_units()
+
+    # -- Optuna: what is bought outside, how it is set up inside -----------------------------------
+
+    @cached_property
+    def outer_axes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Axes that a trial draws: the regime and the devices of each pool."""
+        regimes = tuple(range(len(self.grid.sizes)))
+        of_regimes = [self.options_of(r) for r in regimes]
+        counts = tuple(
+            (f"n_{name}", tuple(sorted({int(n) for options in of_regimes for n in np.unique(options[p].n)})))
+            for p, name in enumerate(self.pool_names)
+        )
+        return (("regime", regimes), *counts)
+
+    def suggest(self, trial: optuna.Trial) -> tuple[int, ...]:
+        """Draws the outer structure: an index on each outer axis."""
+        return tuple(trial.suggest_int(name, 0, len(values) - 1) for name, values in self.outer_axes)
+
+    def inner(self, outer: tuple[int, ...]) -> Ints:
+        """Grid indices of every legal design with this outer structure: sizes, batches, roles, links."""
+        chosen = [
+            np.flatnonzero(options.n == values[i])
+            for options, (_, values), i in zip(self.options_of(outer[0]), self.outer_axes[1:], outer[1:], strict=True)
+        ]
+        links = np.arange(len(self.link_names), dtype=np.int64)
+        index = self.grid.crossing(outer[0], [links, *chosen])
+        return index[self.legal(index)] if len(index) else index
+
+    # -- one step more -----------------------------------------------------------------------------
+
+    def link_steps(self, row: Mapping[str, Any], *, worth_more: bool) -> list[Step]:
+        """The next wider link; and, where it is worth asking, 1 GB/s more, which has no price of its own."""
+        names, link = self.link_names, str(row["link"])
+        if link not in names:
+            return []
+        steps, at = [], names.index(link)
+        if at + 1 < len(names):
+            steps.append(Step(f"link {names[at + 1]} instead of {link}", {"link": names[at + 1]}))
+        if worth_more:
+            wider = {"link_gb_s": repr(float(row["link_gb_s"]) + 1.0)}
+            steps.append(Step("1 GB/s more of link", wider, replaces=("link",), priced=False))
+        return steps
