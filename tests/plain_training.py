@@ -247,11 +247,15 @@ def share_of(case: Case, pool: Pool, b: int) -> Share:
 
 
 def measured_s(flop: float, x: Sequence[float], y: Sequence[float]) -> float:
-    """Linear between points; reading: the first and last slope go on."""
+    """Linear between points, the last slope beyond.
+
+    reading: below the first point the first slope, but never less than its share of the first time.
+    """
     i = 0
     while i < len(x) - 2 and flop > x[i + 1]:
         i += 1
-    return y[i] + (flop - x[i]) * (y[i + 1] - y[i]) / (x[i + 1] - x[i])
+    along = y[i] + (flop - x[i]) * (y[i + 1] - y[i]) / (x[i + 1] - x[i])
+    return max(along, y[0] * flop / x[0]) if flop < x[0] else along
 
 
 def dp_margin(case: Case, pool: Pool, b: int) -> float:

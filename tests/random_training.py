@@ -164,12 +164,14 @@ def roomy(rng: random.Random, case: Case, pool: Pool, parameters: float, layers:
 
 
 def measured(rng: random.Random, case: Case, pool: Pool) -> None:
-    """Gives a device a measured table in place of its law; its first slope meets zero work at no negative time."""
+    """Gives a device a measured table in place of its law; some meet zero work at a negative time."""
     per_flop = pool.g / training.speed(case, pool)
     flop = sorted(case.work.train / pool.g * rng.uniform(0.5, 40) for _ in range(rng.choice([2, 3, 5])))
     seconds = [flop[0] * per_flop * 1.3]
     for x, following in pairwise(flop):
-        seconds.append(seconds[-1] + (following - x) * per_flop * rng.choice([0.0, rng.uniform(0.5, 1.3)]))
+        seconds.append(
+            seconds[-1] + (following - x) * per_flop * rng.choice([0.0, rng.uniform(0.5, 1.3), rng.uniform(1.5, 3)])
+        )
     phase = pool.device["efficiency"]["train"] | {"table_flop": flop, "table_s": seconds}
     pool.device["efficiency"] = pool.device["efficiency"] | {"train": phase}
 

@@ -62,8 +62,6 @@ class Steps:
     fault: dict[str, Bools]
     kept: Ints
     """Layers that each stage computes itself; 0 beyond the last (N, most stages)."""
-    server_layers: Floats
-    """Layers on the wafers."""
     whole: Bools
     """One pool of streaming devices that each hold the whole model."""
 
@@ -94,7 +92,6 @@ def _empty(n: int, n_pools: int, most_stages: int) -> Steps:
         crossing_byte=np.zeros(n),
         fault={name: np.zeros(n, dtype=np.bool_) for name in FAULTS},
         kept=np.zeros((n, most_stages), dtype=np.int64),
-        server_layers=np.zeros(n),
         whole=np.zeros(n, dtype=np.bool_),
     )
 
@@ -345,8 +342,6 @@ def _pool_times(
         part[designs] = batch * chain.pool_sums(flop, n_pools)[which]
         if server is not None:
             part[designs, server.pool] = batch * server.layers * layer_flop
-    if server is not None:
-        found.server_layers[designs] = server.layers
 
 
 def _whole_models(system: PpSystem, place: Placement, rows: Ints, found: Steps) -> None:

@@ -132,7 +132,7 @@ def test_the_command_judges_all_designs(tmp_path: Path) -> None:
     rows = json.loads(done.stdout)
     assert {tuple(row) for row in rows} == {("figure", "statement", "pass", "value", "paper")}
     assert (len(rows), {row["statement"] for row in rows if not row["pass"]}) == (8, DIFFERS)
-    assert all(on_page(row["statement"], row["pass"]) for row in rows)
+    assert all(on_page(row["statement"], row["pass"], row["value"], row["paper"]) for row in rows)
     data = check_files(tmp_path, "eq5", N_ROWS)
     assert data["eta"].min() > 0
     assert set(data["paradigm"]) == {"dp_training", "pd_serving"}

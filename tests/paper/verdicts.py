@@ -16,16 +16,16 @@ def verdict(found: list[Statement], part: str) -> bool:
     return one.passes
 
 
-def on_page(statement: str, passes: bool) -> bool:
-    """Whether docs/paper.md has the statement with this verdict; its tables are those of `dse paper --json`."""
-    return f"\n| {'pass' if passes else 'differs'} | {statement} | " in PAGE
+def on_page(statement: str, passes: bool, value: str, paper: str) -> bool:
+    """Whether docs/paper.md has the statement with verdict and numbers; its tables are those of `dse paper --json`."""
+    return f"\n| {'pass' if passes else 'differs'} | {statement} | {value} | {paper} |" in PAGE
 
 
 def check_statements(name: str, found: list[Statement], n: int, differs: set[str]) -> None:
     assert {s.figure for s in found} == {name}
     assert (len(found), {s.statement for s in found if not s.passes}) == (n, differs), name
     assert len({s.statement for s in found}) == len(found)
-    assert all(on_page(s.statement, s.passes) for s in found)
+    assert all(on_page(s.statement, s.passes, s.value, s.paper) for s in found)
     assert all(s.value and s.paper and "nan" not in s.value and "inf " not in s.value for s in found)
 
 
