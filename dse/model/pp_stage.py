@@ -95,17 +95,6 @@ def offload_threshold_s(layer_s: Floats, layers_per_stage: Floats, stages: Float
     return layers_per_stage * layer_s / stages
 
 
-def server_period_s(
-    wafer_layer_s: Floats, stages: Floats, offload_layers: float, pipelines: Floats, collect: float
-) -> Floats:
-    """Time a wafer takes for one micro-batch of each pipeline that it serves [s]: (R/q) K k tau_wse(q m).
-
-    >>> float(server_period_s(np.array(0.01), np.array(4.0), 2.0, np.array(8.0), 4.0))
-    0.16
-    """
-    return pipelines / collect * stages * offload_layers * wafer_layer_s
-
-
 def balanced_layers(layers: Ints, layer_s: Floats, other_s: Floats) -> Ints:
     """Layers of each stage (C, K) that make the slowest stage fastest: min max_s l_s layer_s + other_s, l_s >= 1.
 

@@ -1,13 +1,7 @@
-"""One step of pipeline designs: schedules, and layers handed to wafers (docs/training.md).
+"""One step of pipeline designs: what it takes, what fits, what each pool does in it (docs/training.md).
 
-    GPipe, 1F1B, interleaved   of the stages' times, by `pp_schedule`
-    decoupled                  T = one micro-batch's path + (N-1) max(max_s (f_s + b_s), period of the wafer),
-                               and no less than N periods
-
-A wafer that serves one pipeline with its own micro-batch is one more stage. Both wafers' steps add the 2K-1 transfers
-by which a micro-batch comes back. The all-reduce of gradients over the R
-pipelines follows. What the link between pools carries in a step takes at least its bytes over S: no schedule is
-faster than that.
+The all-reduce of gradients over the R pipelines follows the schedule. What the link between pools carries in a step
+takes at least its bytes over S: no schedule is faster than that.
 """
 
 from __future__ import annotations
@@ -18,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.dp_pool import DpTable, dp_table, margin_byte
-from dse.model.pp_chain import Chain, Placement, PpSystem, across_pools_s, chain_of
+from dse.model.pp_chain import Chain, Placement, PpSystem, chain_of
 from dse.model.pp_memory import chain_margin_byte, server_outside_byte
-from dse.model.pp_schedule import gpipe_s, interleaved_s, one_f_one_b_bound_s, one_f_one_b_s
-from dse.model.pp_stage import LayerTime, layer_time, server_period_s
+from dse.model.pp_server import Server, scheduled_s, server_of
 from dse.model.training_pool import TrainingSettings
 
 Floats = NDArray[np.float64]
@@ -153,105 +146,17 @@ def _step(
     _memory(system, place, chain, which, designs, whole_n, found)
     crossing = _crossing_byte(system, place, designs, batch * work.boundary_byte)
     found.crossing_byte[designs] = crossing
-    server = _server(system, place, designs)
+    server = server_of(system, place, designs)
     with np.errstate(invalid="ignore"):
-        step = _scheduled_s(system, chain, which, whole_n, server, pipelines, link, m, screening=screening)
+        step = scheduled_s(system, chain, which, whole_n, server, link, m, screening=screening)
     step = np.maximum(step, crossing / system.fleet.links.byte_s[link])
     gradient = _gradient_s(system, place, chain, which, designs)
     found.gradient_s[designs] = gradient
     found.step_s[designs] = step + gradient
-    _pool_times(system, chain, which, designs, whole_n, server, pipelines, found, screening=screening)
+    _pool_times(system, chain, which, designs, whole_n, server, found, screening=screening)
     if not screening:
-        found.path_s[designs] = chain.both_s.sum(axis=1)[which] + (server.period_one_s if server else 0.0)
+        found.path_s[designs] = chain.both_s.sum(axis=1)[which] + (server.call_s if server else 0.0)
         found.kept[designs, :n_stages] = chain.kept[which]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """The wafers that serve N designs: K k layers of one call of q micro-batches."""
-
-    pool: Ints
-    """Position of the pool among the pools."""
-    forward_s: Floats
-    backward_s: Floats
-    compute_s: Floats
-    fixed_s: Floats
-    layers: Floats
-
-    @property
-    def period_one_s(self) -> Floats:
-        """Forward and backward of one call: K k tau_wse(q m)."""
-        return self.forward_s + self.backward_s
-
-
-def _server(system: PpSystem, place: Placement, designs: Ints) -> Server | None:
-    if not system.offload_layers:
-        return None
-    which = place.server[designs].argmax(axis=1)
-    layers = np.asarray(place.n_stages[designs] * float(system.offload_layers), dtype=np.float64)
-    m = np.asarray(place.micro_batch[designs] * float(system.collect), dtype=np.float64)
-    fields = {name: np.zeros(len(designs)) for name in ("forward", "backward", "compute", "fixed")}
-    for p, pool in enumerate(system.fleet.pools):
-        at = np.flatnonzero(which == p)
-        if not pool.device.streams or not len(at):
-            continue
-        t: LayerTime = layer_time(pool, m[at], place.g[designs[at], p])
-        fields["forward"][at] = t.forward_s
-        fields["backward"][at] = t.backward_s
-        fields["compute"][at] = t.forward_compute_s + t.backward_compute_s
-        fields["fixed"][at] = t.forwards * t.fixed_s
-    return Server(pool=which, layers=layers, **{f"{name}_s": layers * value for name, value in fields.items()})
-
-
-def _scheduled_s(
-    system: PpSystem,
-    chain: Chain,
-    which: Ints,
-    n_micro: Floats,
-    server: Server | None,
-    pipelines: Floats,
-    link: Ints,
-    micro_batch: Floats,
-    *,
-    screening: bool,
-) -> Floats:
-    """Step without gradients [s]."""
-    forward, backward = chain.forward_s[which], chain.backward_s[which]
-    transfers = (chain.out_forward_s + chain.out_backward_s).sum(axis=1)[which]
-    if server is None:
-        return _schedule_s(system, forward, backward, transfers, n_micro, screening=screening)
-    n_stages = chain.pool.shape[1]
-    returns = (2.0 * n_stages - 1.0) * across_pools_s(system, micro_batch, link)
-    step = np.empty(len(n_micro))
-    one_more = (pipelines == 1.0) & (system.collect == 1)
-    at = np.flatnonzero(one_more)
-    if len(at):
-        first = np.concatenate([server.forward_s[at, None], forward[at]], axis=1)
-        second = np.concatenate([server.backward_s[at, None], backward[at]], axis=1)
-        step[at] = _schedule_s(system, first, second, transfers[at], n_micro[at], screening=screening)
-    at = np.flatnonzero(~one_more)
-    if len(at):
-        period = server_period_s(
-            server.period_one_s[at] / server.layers[at],
-            np.full(len(at), float(n_stages)),
-            float(system.offload_layers),
-            pipelines[at],
-            float(system.collect),
-        )
-        both = forward[at] + backward[at]
-        path = both.sum(axis=1) + server.period_one_s[at]
-        step[at] = np.maximum(path + (n_micro[at] - 1.0) * np.maximum(both.max(axis=1), period), n_micro[at] * period)
-    return step + returns
-
-
-def _schedule_s(
-    system: PpSystem, forward_s: Floats, backward_s: Floats, transfers_s: Floats, n_micro: Floats, *, screening: bool
-) -> Floats:
-    if system.schedule == "gpipe":
-        return gpipe_s(forward_s, backward_s, n_micro)
-    if system.schedule == "interleaved":
-        return interleaved_s(forward_s, backward_s, transfers_s, n_micro, float(system.chunks))
-    return (one_f_one_b_bound_s if screening else one_f_one_b_s)(forward_s, backward_s, n_micro)
 
 
 def _crossing_byte(system: PpSystem, place: Placement, designs: Ints, batch_byte: float) -> Floats:
@@ -310,7 +215,6 @@ def _pool_times(
     designs: Ints,
     n_micro: Floats,
     server: Server | None,
-    pipelines: Floats,
     found: Steps,
     *,
     screening: bool,
@@ -319,7 +223,7 @@ def _pool_times(
     work, batch = system.fleet.pools[0].work, float(system.fleet.global_batch)
     n_pools = len(system.fleet.pools)
     micro_batches = n_micro[:, None] / np.maximum(chain.pool_sums(np.ones(chain.pool.shape), n_pools)[which], 1.0)
-    parts = [(found.total_s, chain.both_s, server.period_one_s if server else None)]
+    parts = [(found.total_s, chain.both_s, server.call_s if server else None)]
     if not screening:
         other_s = chain.both_s - chain.compute_s - chain.fixed_s
         parts += [
@@ -330,7 +234,7 @@ def _pool_times(
     for part, values, of_server in parts:
         part[designs] = chain.pool_sums(values, n_pools)[which] * micro_batches
         if server is not None and of_server is not None:
-            part[designs, server.pool] = n_micro * pipelines / system.collect * of_server
+            part[designs, server.pool] = n_micro * server.calls * of_server
     if screening:
         return
     for part, layer_flop, head_flop in (
