@@ -51,7 +51,7 @@ def _mean_scaled(columns: list[pd.Series], n: int) -> Floats:
     total = np.zeros(n)
     for one in columns:
         values = one.to_numpy(dtype=np.float64)
-        width = values.max() - values.min()
-        if np.isfinite(width) and width > 0:
+        width = values.max() - values.min() if np.isfinite(values).all() else 0.0
+        if width > 0:
             total += (values - values.min()) / width
     return total / max(len(columns), 1)

@@ -18,7 +18,8 @@ LARGEST_LIMIT = 1e30
 """No result column is larger."""
 Item = TypeVar("Item")
 Positive = Annotated[float, Field(ge=1e-12, le=1e15, allow_inf_nan=False)]
-Bandwidth = Annotated[float, Field(ge=1e-6, le=1e9, allow_inf_nan=False)]
+LARGEST_GB_S = 1e9
+Bandwidth = Annotated[float, Field(ge=1e-6, le=LARGEST_GB_S, allow_inf_nan=False)]
 """GB/s"""
 NonNegative = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 Frac = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.study import LARGEST_GB_S
+
 from .grid import Grid, Unit
 from .space import Step
 
@@ -107,7 +109,7 @@ class GridSpace(ABC):
         steps, at = [], names.index(link)
         if at + 1 < len(names):
             steps.append(Step(f"link {names[at + 1]} instead of {link}", {"link": names[at + 1]}))
-        if worth_more:
+        if worth_more and float(row["link_gb_s"]) + 1.0 <= LARGEST_GB_S:
             wider = {"link_gb_s": repr(float(row["link_gb_s"]) + 1.0)}
             steps.append(Step("1 GB/s more of link", wider, replaces=("link",), priced=False))
         return steps

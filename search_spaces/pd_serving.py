@@ -24,6 +24,7 @@ from dse.model.serving_pool import (
 from dse.model.serving_screen import screen
 from dse.model.serving_system import System
 
+from .fleet_study import MAX_DEVICES
 from .grid import Grid, Unit
 from .grid_space import GridSpace
 from .pd_serving_design import ServingDesign
@@ -266,6 +267,8 @@ class ServingSpace(GridSpace):
             if n == 0:
                 continue
             more = next((c for c in offer.counts if c > n and c % g == 0), n + purchase_step(offer.counts, g))
+            if more > MAX_DEVICES:
+                continue
             beyond = " (beyond the study's count)" if more > offer.counts[-1] else ""
             steps.append(Step(f"{more - n} more {offer.name}{beyond}", {f"n_{offer.name}": str(more)}))
         full = float(row["link_use_frac"]) >= SATURATED

@@ -144,15 +144,15 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
         micro = int(row[f"micro_batch_{next((o for o in chain if not o.device.streams), chain[0]).name}"])
         servers = [(o, int(row[f"n_{o.name}"]), int(row[f"instance_size_{o.name}"])) for o in bought if o not in chain]
         wafers = servers[0][1] // servers[0][2] if servers else 1
-        steps = []
+        steps: list[Step] = []
         then = next((r for r in range(now + 1, batch + 1) if batch % (r * micro) == 0 and r % (wafers * q) == 0), None)
         if then:
             counts = {o: int(row[f"n_{o.name}"]) for o in chain}
-            steps.append(more_devices({o: (n, n // now * then) for o, n in counts.items()}))
+            steps += more_devices({o: (n, n // now * then) for o, n in counts.items()})
         for offer, n, g in servers:
             more = next((w for w in range(wafers + 1, now + 1) if now % w == 0 and now // w % q == 0), None)
             if more:
-                steps.append(more_devices({offer: (n, more * g)}))
+                steps += more_devices({offer: (n, more * g)})
         return steps
 
     def score_design(self, settings: Mapping[str, str]) -> tuple[dict[str, Values], Explanation]:
@@ -197,7 +197,10 @@ class PpDesign(TrainingDesign[PpProblem]):
         super().__init__(problem, given, ("stages",), fleet_keys)
         keys = self.keys
         schedule = keys.choice("schedule", problem.schedules[0], SCHEDULES)
-        chunks = keys.whole("chunks", problem.chunks[0], 1, MAX_STAGES) if schedule == "interleaved" else 1
+        chunks = keys.whole("chunks", problem.chunks[0] if schedule == "interleaved" else 1, 1, MAX_STAGES)
+        if schedule != "interleaved" and chunks > 1:
+            keys.faults.append(f"--set chunks: only an interleaved stage has pieces; the schedule is {schedule}")
+            chunks = 1
         k = keys.whole("offload_layers", problem.offload_layers[0], 0, MAX_STAGES)
         q = keys.whole("collect", problem.collect[0], 1)
         if k == 0 and "collect" in given and q > 1:
@@ -209,9 +212,13 @@ class PpDesign(TrainingDesign[PpProblem]):
         self.layers = self._layers(problem, layer_keys, k)
 
     def _stages(self, offer: TrainingOffer, k: int) -> int:
+        own, given = f"stages_{offer.name}", self.keys.given
         if k and offer.device.streams:
+            if self.keys.whole(own, 1, 1, MAX_STAGES) != 1:
+                self.keys.faults.append(f"--set {own}: a pool that takes layers of all stages holds none itself; set 1")
             return 1
-        own = f"stages_{offer.name}"
+        if own in given and given.get("stages", given[own]) != given[own]:
+            self.keys.faults.append(f"--set stages: got {given['stages']}, but {own} = {given[own]}; give one of them")
         key = own if own in self.keys.given or "stages" not in self.keys.given or offer.device.streams else "stages"
         return self.keys.whole(key, offer.stages[0], 1, MAX_STAGES)
 
@@ -227,7 +234,9 @@ class PpDesign(TrainingDesign[PpProblem]):
         if lacking or beyond:
             faults.append(
                 f"--set layers_<stage>: give layers_1 to layers_{n_stages}, one for each of the {n_stages} stages; "
-                f"missing {', '.join(lacking) or 'none'}, not a stage {', '.join(beyond) or 'none'}"
+                + "; ".join(
+                    f"{what} {', '.join(keys)}" for what, keys in (("missing", lacking), ("no stage", beyond)) if keys
+                )
             )
             return ()
         layers = tuple(self.keys.whole(w, 1, 1, 10_000) for w in wanted)

@@ -44,7 +44,7 @@ class PpPool(TrainingPool):
     @property
     def unit_name(self) -> str:
         """What a count must be a multiple of, in words."""
-        return "instance size x stages"
+        return "instance size x stage count"
 
     def instance_units(self) -> tuple[int, ...]:
         """Devices of one pipeline's stages on this pool."""
@@ -80,6 +80,10 @@ class PpStudy(TrainingStudy):
             )
         schedules = {s for p in self.pool for s in p.schedule or ()}
         listed = [k for p in self.pool for k in p.offload_layers or ()]
+        if offloads and 0 not in listed and all(d.streams for d in devices):
+            faults.append(
+                "offload_layers: every pool is of streaming devices, so none is left for the stages; add 0 or GPUs"
+            )
         if offloads and 0 not in listed and schedules == {"interleaved"}:
             faults.append(
                 "offload_layers: an interleaved pipeline hands no layers over; add 0, or schedule 1f1b or gpipe"

@@ -15,6 +15,7 @@ from dse.model.screening import Explanation, Screen
 from dse.model.training_pool import TrainingPool, TrainingSettings
 from dse.model.training_run import TrainingFleet, tokens_per_s
 
+from .fleet_study import MAX_DEVICES
 from .grid import Grid, Unit
 from .grid_space import GridSpace
 from .space import Step, Yardstick, largest_ratio, purchase_step
@@ -265,7 +266,7 @@ class TrainingSpace(GridSpace, Generic[Problem, System, Scored]):
             n, g = int(row[f"n_{offer.name}"]), int(row[f"instance_size_{offer.name}"])
             if n:
                 more = next((c for c in offer.counts if c > n and c % g == 0), n + purchase_step(offer.counts, g))
-                steps.append(more_devices({offer: (n, more)}))
+                steps += more_devices({offer: (n, more)})
         return steps
 
     # -- baselines --------------------------------------------------------------------------------
@@ -302,13 +303,15 @@ class TrainingSpace(GridSpace, Generic[Problem, System, Scored]):
         return list(dict.fromkeys(at))
 
 
-def more_devices(bought: Mapping[TrainingOffer, tuple[int, int]]) -> Step:
-    """The step from some counts to others, pools named in the study's order."""
+def more_devices(bought: Mapping[TrainingOffer, tuple[int, int]]) -> list[Step]:
+    """The step from some counts to others, pools named in the study's order; none beyond what a study may hold."""
+    if max(then for _, then in bought.values()) > MAX_DEVICES:
+        return []
     words = []
     for offer, (now, then) in bought.items():
         beyond = " (beyond the study's count)" if then > offer.counts[-1] else ""
         words.append(f"{then - now} more {offer.name}{beyond}")
-    return Step(" and ".join(words), {f"n_{offer.name}": str(then) for offer, (_, then) in bought.items()})
+    return [Step(" and ".join(words), {f"n_{offer.name}": str(then) for offer, (_, then) in bought.items()})]
 
 
 def _spread(part: Screen, at: Ints, shape: tuple[int, ...]) -> Screen:

@@ -178,7 +178,11 @@ SPOILED = {
         ["offload_layers", "streaming"],
     ),
     "collect without offload": (changed(PIPELINE, "pool.0.offload_layers", [0]), ["collect", "offload_layers"]),
-    "count fits no stages": (changed(PIPELINE, "pool.0.count", [12]), ["instance size x stages"]),
+    "count fits no stages": (changed(PIPELINE, "pool.0.count", [12]), ["instance size x stage count"]),
+    "wafers only and all handed over": (
+        changed(changed(PIPELINE, "pool.0.device", "wse-2"), "pool.0.offload_layers", [1]),
+        ["none is left for the stages"],
+    ),
     "negative failure rate": (changed(DATA_PARALLEL, "failures.mtbf_device_h", -1), ["mtbf_device_h"]),
 }
 
@@ -209,6 +213,10 @@ BAD_PIPELINES = {
         "layers_3",
     ),
     "collect without offload": ({"n_gpu": 8, "stages": 2, "offload_layers": 0, "collect": 2}, "collect"),
+    "stages twice": ({"n_gpu": 8, "stages": 2, "stages_gpu": 1}, "stages_gpu = 1"),
+    "chunks without interleaving": ({"n_gpu": 8, "stages": 2, "chunks": 3}, "only an interleaved stage"),
+    "chunks that are no number": ({"n_gpu": 8, "stages": 2, "chunks": "abc"}, "whole number"),
+    "stages of a server": ({"n_gpu": 8, "n_wse": 1, "offload_layers": 1, "stages_wse": 3}, "stages_wse"),
     "stages and replicas": ({"n_gpu": 16, "stages": 2, "replicas_gpu": 4}, "stages"),
 }
 
@@ -269,3 +277,35 @@ def test_score_and_run_from_the_shell(
     for pool in pools.values():
         assert pool["u"] == pytest.approx(pool["u_ho"] / (1 + pool["eta"]))
     assert sum(p["g_flop_s"] for p in pools.values()) == pytest.approx(told["explain"]["system"]["f_flop_s"])
+
+
+def test_layers_are_handed_to_one_pool_of_wafers_and_no_other_number() -> None:
+    raw = copy.deepcopy(PIPELINE)
+    raw["pool"].append({"device": "wse-2", "name": "old", "count": [0, 1]})
+    study = Study.from_dict(raw)
+    base = {"n_gpu": 16, "stages": 4, "offload_layers": 1}
+    for wafers in ({"n_wse": 0}, {"n_wse": 1, "n_old": 1}):
+        row = score(study, base | wafers).iloc[0]
+        assert "needs one pool of streaming devices" in row["infeasible_reason"], wafers
+    none = score(study, {"n_gpu": 0, "n_wse": 1, "offload_layers": 1}).iloc[0]
+    assert "no pool is left to hold stages" in none["infeasible_reason"]
+
+
+def test_what_if_never_leaves_what_a_study_may_hold() -> None:
+    raw = copy.deepcopy(DATA_PARALLEL)
+    raw["pool"][0]["count"], raw["pool"][1]["count"] = [10_000_000], [1]
+    raw["workload"]["global_batch"] = [10_000_000]
+    raw["link"] = {"bandwidth_gb_s": [1e9]}
+    study = Study.from_dict(raw)
+    row = score(study, {}).iloc[0]
+    assert one_more(study, row)["change"].tolist() == ["1 more wse (beyond the study's count)"]
+
+
+@pytest.mark.parametrize("base", STUDIES.values(), ids=STUDIES)
+def test_a_pool_without_the_arithmetic_is_left_out_in_little_time(base: dict[str, Any]) -> None:
+    raw = changed(base, "workload.compute_dtype", ["bf16", "int8"])
+    found = run(Study.from_dict(raw))
+    lacking = found.candidates[(found.candidates["compute_dtype"] == "int8") & (found.candidates["n_wse"] > 0)]
+    assert len(lacking)
+    assert not lacking["feasible"].any()
+    assert lacking["infeasible_reason"].str.contains("dtype: wse lacks").any()

@@ -24,9 +24,10 @@ Bools = NDArray[np.bool_]
 MOST_CODES = 2**62
 """Beyond, codes of chains are numbered anew so that none overflows."""
 
-FAULTS = ("chain", "micro_batches", "layers", "sharing", "interleaving")
-"""Structural: pools that do not make as many pipelines of one micro-batch; N is no whole number; fewer layers than
-stages; wafers, pipelines and calls do not divide; interleaved pieces without a layer, or N no multiple of K."""
+FAULTS = ("stages", "servers", "chain", "micro_batches", "layers", "sharing", "interleaving")
+"""Structural: no pool for stages; layers handed over to no pool, or to several; pools that do not make as many
+pipelines of one micro-batch; N is no whole number; fewer layers than stages; wafers, pipelines and calls do not divide;
+interleaved pieces without a layer, or N no multiple of K."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,7 +111,11 @@ def steps_of(system: PpSystem, place: Placement, rows: Ints, link: Ints, *, scre
         _, first, which = np.unique(code[designs], return_index=True, return_inverse=True)
         distinct = chain_of(system, place, designs[first], link[designs[first]])
         _step(system, place, distinct, which.reshape(-1), designs, link[designs], found, screening=screening)
-    found.fault["chain"] = ~place.same_replicas
+    bare = np.asarray(~place.chain.any(axis=1), dtype=np.bool_)
+    found.fault["stages"] = bare
+    found.fault["chain"] = ~place.same_replicas & ~bare
+    if system.offload_layers:
+        found.fault["servers"] = np.asarray(place.server.sum(axis=1) != 1, dtype=np.bool_)
     _whole_models(system, place, rows, found)
     return found
 

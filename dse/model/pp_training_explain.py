@@ -26,6 +26,8 @@ FULL = 1.0 - 1e-9
 """A link busy this share of the step is what the step waits for."""
 
 STRUCTURE = {
+    "stages": "no pool is left to hold stages",
+    "servers": "offload_layers needs one pool of streaming devices, and only one, to take the layers",
     "chain": "the pools of a chain form as many pipelines each, with one micro-batch",
     "micro_batches": "global batch {batch:,} is not a whole number of micro-batches on each pipeline",
     "layers": "{layers} layers are too few for {stages} stages",
@@ -43,7 +45,7 @@ def layer_texts(system: PpSystem, e: Evaluation) -> Objects:
             continue
         runs = [f"{len(list(run))}x{count}" for count, run in groupby(kept[kept > 0].tolist())]
         handed = f" + {system.offload_layers} each on wafers" if system.offload_layers else ""
-        texts[i] = " ".join(runs) + handed
+        texts[i] = (" ".join(runs) + handed).strip()
     return texts
 
 

@@ -73,7 +73,8 @@ def training_use(
     """Reads u_HO, eta and u off the times: compute, communication and fixed parts of t_i, each (N, P)."""
     compute, communication, fixed = parts
     peak = np.array([p.peak_flop_s if p.computes else np.inf for p in pools])
-    ideal_s = np.divide(flop, n * peak, out=np.zeros_like(flop), where=n > 0)
+    offered = np.multiply(n, peak, out=np.zeros_like(n), where=n > 0)
+    ideal_s = np.divide(flop, offered, out=np.zeros_like(flop), where=n > 0)
     step = step_s[:, None]
     busy = np.divide(total_s, step, out=np.zeros_like(total_s), where=np.isfinite(step))
     busy = np.where(busy < SMALLEST_USE, 0.0, np.minimum(busy, 1.0))
