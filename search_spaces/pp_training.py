@@ -148,7 +148,8 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
         then = next((r for r in range(now + 1, batch + 1) if batch % (r * micro) == 0 and r % (wafers * q) == 0), None)
         if then:
             counts = {o: int(row[f"n_{o.name}"]) for o in chain}
-            steps += more_devices({o: (n, n // now * then) for o, n in counts.items()})
+            grown = {o: (n, n // now * then) for o, n in counts.items()}
+            steps += more_devices(grown, f"for {then} pipelines, the next number that divides the batch")
         for offer, n, g in servers:
             more = next((w for w in range(wafers + 1, now + 1) if now % w == 0 and now // w % q == 0), None)
             if more:

@@ -303,7 +303,7 @@ class TrainingSpace(GridSpace, Generic[Problem, System, Scored]):
         return list(dict.fromkeys(at))
 
 
-def more_devices(bought: Mapping[TrainingOffer, tuple[int, int]]) -> list[Step]:
+def more_devices(bought: Mapping[TrainingOffer, tuple[int, int]], so_that: str = "") -> list[Step]:
     """The step from some counts to others, pools named in the study's order; none beyond what a study may hold."""
     if max(then for _, then in bought.values()) > MAX_DEVICES:
         return []
@@ -311,7 +311,8 @@ def more_devices(bought: Mapping[TrainingOffer, tuple[int, int]]) -> list[Step]:
     for offer, (now, then) in bought.items():
         beyond = " (beyond the study's count)" if then > offer.counts[-1] else ""
         words.append(f"{then - now} more {offer.name}{beyond}")
-    return [Step(" and ".join(words), {f"n_{offer.name}": str(then) for offer, (_, then) in bought.items()})]
+    label = " and ".join(words) + (f", {so_that}" if so_that else "")
+    return [Step(label, {f"n_{offer.name}": str(then) for offer, (_, then) in bought.items()})]
 
 
 def _spread(part: Screen, at: Ints, shape: tuple[int, ...]) -> Screen:

@@ -167,13 +167,13 @@ def _print(result: Result, folder: Path, page: Path) -> None:
 
 
 def _print_frontier(result: Result) -> None:
-    from dse.cli.tables import MOST_ROWS, console, frontier_table
+    from dse.cli.tables import MOST_ROWS, console, frontier_table, print_table
     from dse.report.frontier_rows import distinct_rows
 
     info, out = result.info, console()
     position = int(info["recommended"]["position"])
     points = distinct_rows(result.frontier, result.study.envelope.objectives.names, position)
-    out.print(frontier_table(result.study, points))
+    print_table(out, frontier_table(result.study, points))
     shown = f" ({MOST_ROWS} shown)" if len(points.ties) > MOST_ROWS else ""
     out.print(
         f"{len(points.ties)} frontier points{shown}, {len(result.frontier)} designs, from {info['candidates']:,} "

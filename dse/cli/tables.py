@@ -19,6 +19,8 @@ from dse.report.rows import pools_bought
 from dse.resolve import Study
 
 MOST_ROWS = 24
+WIDEST = 1000
+"""Columns of a terminal that no table needs."""
 
 
 def figure(value: float) -> str:
@@ -202,6 +204,12 @@ def _pool_cells(study: Study, row: pd.Series, pool: str, columns: Sequence[Shown
     alone = serves(study, row, pool)
     cells = ["-" if alone else show(row[name]) for name, _, show in columns]
     return [f"{n}/{g}" if g > 1 else f"{n}", *cells]
+
+
+def print_table(out: Console, table: Table) -> None:
+    """Prints a table as wide as it is: a terminal may fold its lines, but no number is cut."""
+    width = Console(width=WIDEST).measure(table).maximum
+    out.print(table, width=max(width, 1), crop=False, no_wrap=True, overflow="ignore")
 
 
 def console() -> Console:
