@@ -173,7 +173,7 @@ def _print_frontier(result: Result) -> None:
     info, out = result.info, console()
     position = int(info["recommended"]["position"])
     points = distinct_rows(result.frontier, result.study.envelope.objectives.names, position)
-    print_table(out, frontier_table(result.study, points))
+    print_table(frontier_table(result.study, points))
     shown = f" ({MOST_ROWS} shown)" if len(points.ties) > MOST_ROWS else ""
     out.print(
         f"{len(points.ties)} frontier points{shown}, {len(result.frontier)} designs, from {info['candidates']:,} "

@@ -206,10 +206,10 @@ def _pool_cells(study: Study, row: pd.Series, pool: str, columns: Sequence[Shown
     return [f"{n}/{g}" if g > 1 else f"{n}", *cells]
 
 
-def print_table(out: Console, table: Table) -> None:
+def print_table(table: Table) -> None:
     """Prints a table as wide as it is: a terminal may fold its lines, but no number is cut."""
-    width = Console(width=WIDEST).measure(table).maximum
-    out.print(table, width=max(width, 1), crop=False, no_wrap=True, overflow="ignore")
+    needed = Console(width=WIDEST).measure(table).maximum
+    Console(highlight=False, width=max(console().width, needed)).print(table)
 
 
 def console() -> Console:
