@@ -11,16 +11,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.bill import PoolBill
 from dse.model.dp_pool import dp_table
 from dse.model.dp_training import DpSystem, Evaluation, evaluate, screen
 from dse.model.dp_training_explain import bottlenecks, explanation, infeasible_reasons
 from dse.model.fleet import total_of
 from dse.model.screening import Explanation, Screen
-from dse.model.training_pool import TrainingPool, TrainingSettings
+from dse.model.training_pool import TrainingSettings
 
 from .training_design import TrainingDesign
-from .training_options import Regime, base_regimes
+from .training_options import Regime, base_regimes, bills_of, pools_of
 from .training_problem import TrainingProblem
 from .training_space import TrainingSpace, fleet_of
 
@@ -43,12 +42,10 @@ class DpSpace(TrainingSpace[TrainingProblem, DpSystem, Evaluation]):
     def build(self, problem: TrainingProblem, regime: Regime, settings: Sequence[TrainingSettings]) -> DpSystem:
         """Every pool's time for a share of the batch, over its settings."""
 
-        def alone(pools: tuple[TrainingPool, ...], _: tuple[PoolBill, ...]) -> list[tuple[Floats, Floats]]:
-            tables = [dp_table(pool, s) for pool, s in zip(pools, settings, strict=True)]
-            return [(t.share.time_s(float(regime.global_batch)), np.ones(len(t.settings))) for t in tables]
-
-        fleet = fleet_of(problem, regime, settings, alone)
-        tables = tuple(dp_table(pool, s) for pool, s in zip(fleet.pools, settings, strict=True))
+        pools = pools_of(problem, regime)
+        tables = tuple(dp_table(pool, s) for pool, s in zip(pools, settings, strict=True))
+        alone = [(t.share.time_s(float(regime.global_batch)), np.ones(len(t.settings))) for t in tables]
+        fleet = fleet_of(problem, regime, pools, settings, bills_of(problem, settings), alone)
         return DpSystem(fleet=fleet, tables=tables, overlap_frac=problem.overlap_frac)
 
     def legal_rows(self, system: DpSystem, rows: Ints, link: Ints) -> Bools:
@@ -71,13 +68,13 @@ class DpSpace(TrainingSpace[TrainingProblem, DpSystem, Evaluation]):
             "infeasible_reason": infeasible_reasons(system, rows, found),
         }
 
+    def explained(self, system: DpSystem, rows: Ints, link: Ints, found: Evaluation) -> Explanation:
+        """What explains one design."""
+        return explanation(system, rows, link, found)
+
     def score_design(self, settings: Mapping[str, str]) -> tuple[dict[str, Values], Explanation]:
         """One design given as key -> text, on or off the axes, and what explains it."""
         design = TrainingDesign(self.problem, settings)
         problem, chosen = design.finish([design.pool(o, 1) for o in self.problem.pools])
         system = self.build(problem, design.regime, chosen)
-        rows = np.zeros((len(chosen), 1), dtype=np.int64)
-        link = np.array([design.link], dtype=np.int64)
-        found = evaluate(system, rows, link)
-        columns = self.all_columns(problem, design.regime, system, rows, link, found)
-        return {"design_id": np.array(["set"], dtype=object), **columns}, explanation(system, rows, link, found)
+        return self.scored_alone(problem, design.regime, system, design.link)

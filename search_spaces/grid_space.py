@@ -34,17 +34,20 @@ class Options(Protocol):
 class GridSpace(ABC):
     """Designs of regimes, links and settings of pools, numbered by a `Grid`."""
 
+    problem: Any
+    """The study in numbers: its `pools` and `link_names`."""
     grid: Grid
 
     @property
-    @abstractmethod
     def pool_names(self) -> tuple[str, ...]:
         """Names of the pools, in the study's order."""
+        return tuple(pool.name for pool in self.problem.pools)
 
     @property
-    @abstractmethod
     def link_names(self) -> tuple[str, ...]:
-        """Names of the links, in the order of their numbers."""
+        """Names of the links, ascending in bandwidth."""
+        names: tuple[str, ...] = self.problem.link_names
+        return names
 
     @abstractmethod
     def options_of(self, regime: int) -> Sequence[Options]:

@@ -98,16 +98,6 @@ class ServingSpace(GridSpace):
         """Combinations of data types and routing."""
         return len(self.regimes)
 
-    @property
-    def pool_names(self) -> tuple[str, ...]:
-        """Names of the pools, in the study's order."""
-        return tuple(p.name for p in self.problem.pools)
-
-    @property
-    def link_names(self) -> tuple[str, ...]:
-        """Names of the links, ascending in bandwidth."""
-        return self.problem.link_names
-
     def options_of(self, regime: int) -> tuple[Settings, ...]:
         """Settings of each pool under one regime's routing."""
         return self.options[self.regimes[regime].routing]

@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.bill import PoolBill
+from dse.model.dp_pool import dp_table
 from dse.model.pp_chain import PpSystem, configs_of, placement
 from dse.model.pp_schedule import SCHEDULES
 from dse.model.pp_step import steps_of
 from dse.model.pp_training import Evaluation, evaluate, screen
 from dse.model.pp_training_explain import WHOLE_MODEL, bottlenecks, explanation, infeasible_reasons, layer_texts
 from dse.model.screening import Explanation, Screen
-from dse.model.training_pool import TrainingPool, TrainingSettings
+from dse.model.training_pool import TrainingSettings
 from dse.model.training_run import TrainingFleet
 
 from .pp_training_study import MAX_STAGES, PpProblem, Schedule
 from .space import Step
 from .training_design import TrainingDesign
-from .training_options import Regime, base_regimes
+from .training_options import Regime, base_regimes, bills_of, pools_of
 from .training_problem import TrainingOffer
 from .training_space import TrainingSpace, fleet_of, more_devices
 
@@ -69,26 +69,13 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
     def build(self, problem: PpProblem, regime: Regime, settings: Sequence[TrainingSettings]) -> PpSystem:
         """One regime over these settings."""
 
-        def alone(pools: tuple[TrainingPool, ...], bills: tuple[PoolBill, ...]) -> list[tuple[Floats, Floats]]:
-            fleets = [
-                TrainingFleet(
-                    pools=(pool,),
-                    settings=(s,),
-                    bills=(bill,),
-                    alone_s=(),
-                    alone_busy=(),
-                    links=problem.links,
-                    global_batch=regime.global_batch,
-                    site=problem.site,
-                    run=problem.run,
-                )
-                for pool, s, bill in zip(pools, settings, bills, strict=True)
-            ]
-            by_itself = replace(regime, offload_layers=0, collect=1)
-            return [_alone(_system(problem, fleet, by_itself, (c,))) for fleet, c in zip(fleets, configs, strict=True)]
-
-        configs = configs_of(settings)
-        return _system(problem, fleet_of(problem, regime, settings, alone), regime, configs)
+        pools, bills, configs = pools_of(problem, regime), bills_of(problem, settings), configs_of(settings)
+        by_itself = replace(regime, offload_layers=0, collect=1)
+        alone = [
+            _alone(_system(problem, fleet_of(problem, regime, [pool], [s], [bill]), by_itself, (config,)))
+            for pool, s, bill, config in zip(pools, settings, bills, configs, strict=True)
+        ]
+        return _system(problem, fleet_of(problem, regime, pools, settings, bills, alone), regime, configs)
 
     def legal_rows(self, system: PpSystem, rows: Ints, link: Ints) -> Bools:
         """Which designs are on offer.
@@ -156,25 +143,29 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
                 steps += more_devices({offer: (n, more * g)})
         return steps
 
+    def explained(self, system: PpSystem, rows: Ints, link: Ints, found: Evaluation) -> Explanation:
+        """What explains one design."""
+        return explanation(system, rows, link, found)
+
     def score_design(self, settings: Mapping[str, str]) -> tuple[dict[str, Values], Explanation]:
         """One design given as key -> text, on or off the axes, and what explains it."""
         design = PpDesign(self.problem, settings)
         problem, chosen = design.finish(design.rows)
         system = replace(self.build(problem, design.regime, chosen), layers=design.layers)
-        rows = np.zeros((len(chosen), 1), dtype=np.int64)
-        link = np.array([design.link], dtype=np.int64)
-        found = evaluate(system, rows, link)
-        columns = self.all_columns(problem, design.regime, system, rows, link, found)
-        return {"design_id": np.array(["set"], dtype=object), **columns}, explanation(system, rows, link, found)
+        return self.scored_alone(problem, design.regime, system, design.link)
 
 
 def _system(problem: PpProblem, fleet: TrainingFleet, regime: Regime, configs: tuple[Ints, ...]) -> PpSystem:
+    whole_models = (
+        dp_table(pool, s) if pool.device.streams else None for pool, s in zip(fleet.pools, fleet.settings, strict=True)
+    )
     return PpSystem(
         fleet=fleet,
         schedule=regime.schedule,
         chunks=regime.chunks,
         offload_layers=regime.offload_layers,
         collect=regime.collect,
+        whole_models=tuple(whole_models),
         configs=configs,
         overlap_frac=problem.overlap_frac,
     )

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from dse.errors import InputError
+from dse.model.training_memory import RECOMPUTE
 from dse.model.training_pool import TrainingSettings
-from dse.model.training_work import RECOMPUTE
 from dse.units import DTYPE_BYTE
 
 from .design_keys import DesignKeys

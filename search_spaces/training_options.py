@@ -9,8 +9,8 @@ from itertools import product
 import numpy as np
 
 from dse.model.bill import PoolBill, pool_bill
+from dse.model.training_memory import Recompute
 from dse.model.training_pool import TrainingPool, TrainingSettings
-from dse.model.training_work import Recompute
 
 from .training_problem import TrainingOffer, TrainingProblem
 

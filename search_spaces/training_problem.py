@@ -11,8 +11,9 @@ import numpy as np
 
 from dse.hardware import Accelerator
 from dse.model.links import LinkTable
+from dse.model.training_memory import Recompute
 from dse.model.training_run import TrainingRun
-from dse.model.training_work import Recompute, TrainingWork, training_work
+from dse.model.training_work import TrainingWork, training_work
 from dse.study import Site
 from dse.units import SECONDS_PER_HOUR
 from dse.workload import Transformer

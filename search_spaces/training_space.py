@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,8 @@ from .fleet_study import MAX_DEVICES
 from .grid import Grid, Unit
 from .grid_space import GridSpace
 from .space import Step, Yardstick, largest_ratio, purchase_step
-from .training_options import Regime, bills_of, pool_options, pools_of
+from .training_options import Regime, pool_options
 from .training_problem import TrainingOffer, TrainingProblem
-
-if TYPE_CHECKING:
-    pass
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -107,20 +104,14 @@ class TrainingSpace(GridSpace, Generic[Problem, System, Scored]):
         """`bottleneck` and `infeasible_reason` of N designs."""
 
     @abstractmethod
+    def explained(self, system: System, rows: Ints, link: Ints, found: Scored) -> Explanation:
+        """What explains one design."""
+
+    @abstractmethod
     def score_design(self, settings: Mapping[str, str]) -> tuple[dict[str, Values], Explanation]:
         """One design given as key -> text, on or off the axes, and what explains it."""
 
     # -- the grid ---------------------------------------------------------------------------------
-
-    @property
-    def pool_names(self) -> tuple[str, ...]:
-        """Names of the pools, in the study's order."""
-        return tuple(o.name for o in self.problem.pools)
-
-    @property
-    def link_names(self) -> tuple[str, ...]:
-        """Names of the links, ascending in bandwidth."""
-        return self.problem.link_names
 
     def options_of(self, _regime: int) -> tuple[TrainingSettings, ...]:
         """Settings of each pool: the same under every regime."""
@@ -238,6 +229,16 @@ class TrainingSpace(GridSpace, Generic[Problem, System, Scored]):
 
     # -- one design -------------------------------------------------------------------------------
 
+    def scored_alone(
+        self, problem: Problem, regime: Regime, system: System, link: int
+    ) -> tuple[dict[str, Values], Explanation]:
+        """Columns and explanation of the one design that a system of single settings holds."""
+        rows = np.zeros((len(problem.pools), 1), dtype=np.int64)
+        links = np.array([link], dtype=np.int64)
+        found = self.evaluated(system, rows, links)
+        columns = self.all_columns(problem, regime, system, rows, links, found)
+        return {"design_id": np.array(["set"], dtype=object), **columns}, self.explained(system, rows, links, found)
+
     def settings_of(self, row: Mapping[str, Any]) -> dict[str, str]:
         """The `--set` keys that give a frame's row again."""
         settings = {k: str(row[k]) for k in ("compute_dtype", "recompute")}
@@ -287,8 +288,7 @@ class TrainingSpace(GridSpace, Generic[Problem, System, Scored]):
         if global_batch not in self._best:
             per_usd = per_w = 0.0
             for regime in self.single_regimes(int(global_batch)):
-                system = self._systems.get(regime) or self.build(self.problem, regime, self.options)
-                fleet = system.fleet
+                fleet = self.system(regime).fleet
                 for bill, alone_s, busy in zip(fleet.bills, fleet.alone_s, fleet.alone_busy, strict=True):
                     tok_s = tokens_per_s(fleet.batch_tokens, alone_s)
                     cost = bill.usd_per_h(np.arange(len(alone_s)), busy)
@@ -330,18 +330,18 @@ def _spread(part: Screen, at: Ints, shape: tuple[int, ...]) -> Screen:
 def fleet_of(
     problem: TrainingProblem,
     regime: Regime,
+    pools: Sequence[TrainingPool],
     settings: Sequence[TrainingSettings],
-    alone: Callable[[tuple[TrainingPool, ...], tuple[PoolBill, ...]], Sequence[tuple[Floats, Floats]]],
+    bills: Sequence[PoolBill],
+    alone: Sequence[tuple[Floats, Floats]] = (),
 ) -> TrainingFleet:
-    """What the designs of a regime share; `alone` gives each pool's step time alone and how busy it is in it."""
-    pools, bills = pools_of(problem, regime), bills_of(problem, settings)
-    alone_s, alone_busy = zip(*alone(pools, bills), strict=True)
+    """What the designs of a regime share; `alone` is each pool's step time alone, and how busy it is in it."""
     return TrainingFleet(
-        pools=pools,
+        pools=tuple(pools),
         settings=tuple(settings),
-        bills=bills,
-        alone_s=alone_s,
-        alone_busy=alone_busy,
+        bills=tuple(bills),
+        alone_s=tuple(step_s for step_s, _ in alone),
+        alone_busy=tuple(busy for _, busy in alone),
         links=problem.links,
         global_batch=regime.global_batch,
         site=problem.site,

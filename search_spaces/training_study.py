@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from dse.model.training_work import Recompute
+from dse.model.training_memory import Recompute
 from dse.study import AxisList, Part, Positive, distinct
 
 from .fleet_study import Dtype, FleetStudy, Pool, WholeAxis, find_device, known_model

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import plain_model as plain
 import tomli_w
@@ -17,6 +17,9 @@ MODELS = (
     "llama-2-7b", "llama-2-13b", "llama-3.1-8b", "qwen2.5-7b", "mistral-7b", "mixtral-8x7b", "deepseek-v3",
     "llama-2-70b",
 )  # fmt: skip
+
+
+AnyCase = TypeVar("AnyCase", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def draw(seed: int, folder: Path) -> Drawn:
         stealing=rng.random() < 0.2,
     )
     pools = [_pool(rng, case, names[i], i, n_pools) for i in range(n_pools)]
-    case, link = _link(rng, case)
+    case, link = random_link(rng, case)
     case = _limits(rng, case, pools)
     for name, p in zip(names, pools, strict=True):
         (folder / f"{name}-{seed}.toml").write_text(tomli_w.dumps(dict(p.device)), encoding="utf-8")
@@ -139,7 +142,8 @@ def _pool(rng: random.Random, case: plain.Case, name: str, i: int, n_pools: int)
     return pool
 
 
-def _link(rng: random.Random, case: plain.Case) -> tuple[plain.Case, dict[str, Any]]:
+def random_link(rng: random.Random, case: AnyCase) -> tuple[AnyCase, dict[str, Any]]:
+    """A link of the catalogue or a raw one, for a case of serving or of training."""
     latency = rng.choice([0.0, rng.uniform(0, 1e-2)])
     if rng.random() < 0.4:
         name, count = rng.choice(["eth100", "ndr400", "wafer-io"]), rng.choice([1, 2, 8])

@@ -14,6 +14,7 @@ from typing import Any
 import plain_training as training
 import tomli_w
 from plain_training import Case, Pool
+from random_designs import random_link
 
 from dse.catalog import load_catalog
 from dse.workload import Transformer
@@ -125,27 +126,6 @@ def fleet_case(rng: random.Random, folder: Path) -> tuple[Case, str]:
         interval_s=rng.choice([None, None, rng.uniform(10, 20000)]),
     )
     return (case if fails else replace(case, checkpoint_s=0.0, restart_s=0.0, interval_s=None)), name
-
-
-def random_link(rng: random.Random, case: Case) -> tuple[Case, dict[str, Any]]:
-    latency = rng.choice([0.0, rng.uniform(0, 1e-2)])
-    if rng.random() < 0.4:
-        name, count = rng.choice(["eth100", "ndr400", "wafer-io"]), rng.choice([1, 2, 8])
-        tier = load_catalog().link(name)
-        each_h = tier.capex_usd / case.life_years / 8760 + case.upkeep_frac * tier.capex_usd / 8760
-        case = replace(
-            case,
-            link_byte_s=tier.bandwidth_byte_s * count,
-            link_latency_s=tier.latency_s + latency,
-            link_usd_per_h=each_h * count,
-            link_w=tier.power_w * count,
-        )
-        return case, {"tier": [name], "count": [count], "latency_s": latency}
-    gb_s = rng.choice([0.5, 12.5, 100.0, rng.uniform(0.1, 50), 1e5])
-    return replace(case, link_byte_s=gb_s * 1e9, link_latency_s=latency), {
-        "bandwidth_gb_s": [gb_s],
-        "latency_s": latency,
-    }
 
 
 def roomy(rng: random.Random, case: Case, pool: Pool, parameters: float, layers: int, samples: float) -> None:

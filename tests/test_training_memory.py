@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,9 +28,9 @@ def shape(**changes: float) -> dict[str, float]:
     return SHAPE | changes
 
 
-def plain_model(**changes: int | bool) -> Transformer:
-    fields = {"layers": 4, "hidden": 64, "heads": 4, "kv_heads": 4, "head_size": 16, "feed_forward": 256}
-    return Transformer(**({"name": "m", "vocabulary": 100, "gated": False} | fields | changes))  # type: ignore[arg-type]
+PLAIN = Transformer(
+    name="m", layers=4, hidden=64, heads=4, kv_heads=4, head_size=16, feed_forward=256, vocabulary=100, gated=False
+)
 
 
 def test_states_by_hand() -> None:
@@ -127,12 +129,12 @@ def test_an_unknown_recomputation_is_named() -> None:
 
 
 def test_feed_forward_entries_by_hand() -> None:
-    assert feed_forward_entries(plain_model()) == 2 * 256
-    assert feed_forward_entries(plain_model(gated=True)) == 3 * 256
+    assert feed_forward_entries(PLAIN) == 2 * 256
+    assert feed_forward_entries(replace(PLAIN, gated=True)) == 3 * 256
     experts = {"experts": 8, "experts_per_token": 2, "expert_feed_forward": 32, "shared_experts": 1}
-    assert feed_forward_entries(plain_model(gated=True, **experts)) == 3 * (2 + 1) * 32
+    assert feed_forward_entries(replace(PLAIN, gated=True, **experts)) == 3 * (2 + 1) * 32
     # one dense layer of four
-    assert feed_forward_entries(plain_model(**experts, n_dense_layers=1)) == 2 * (256 + 3 * 3 * 32) / 4
+    assert feed_forward_entries(replace(PLAIN, **experts, n_dense_layers=1)) == 2 * (256 + 3 * 3 * 32) / 4
 
 
 @pytest.mark.parametrize(

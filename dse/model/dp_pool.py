@@ -116,8 +116,12 @@ def micro_steps(share: Staircase | MeasuredStaircase, samples: Floats) -> Floats
     return np.ceil(np.ceil(samples / r) / share.micro_batch)
 
 
+def samples_byte(table: DpTable, rows: Rows, samples: Floats) -> Floats:
+    """What a share of these samples takes outside a streaming device; 0 for others."""
+    return np.ceil(samples / np.maximum(table.share.replicas[rows], 1.0)) * table.sample_byte[rows]
+
+
 def margin_byte(table: DpTable, rows: Rows, samples: Floats) -> Floats:
     """Memory left with a share of these samples; the tighter of inside and outside, infinite where none is bought."""
-    each = np.ceil(samples / np.maximum(table.share.replicas[rows], 1.0))
-    outside = table.outside_byte[rows] - np.maximum(each, 1.0) * table.sample_byte[rows]
+    outside = table.outside_byte[rows] - samples_byte(table, rows, np.maximum(samples, 1.0))
     return np.where(table.active[rows], np.minimum(table.inside_byte[rows], outside), np.inf)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.dp_pool import DpTable, margin_byte
+from dse.model.dp_pool import DpTable, margin_byte, samples_byte
 from dse.model.dp_thresholds import batch_axis, batch_scaling, least_link_byte_s
 from dse.model.dp_training import DpSystem, Evaluation, crossing_byte
 from dse.model.roofline import TERMS, binding_term
@@ -83,8 +83,8 @@ def _pool(system: DpSystem, rows: Ints, e: Evaluation, p: int) -> dict[str, Any]
     }
     outside = {}
     if system.fleet.pools[p].device.streams:
-        each = np.ceil(share / max(float(table.share.replicas[row]), 1.0))
-        outside = {"states": float(table.states_byte[row]), "activations": float(each * table.sample_byte[row])}
+        inputs = samples_byte(table, rows[p], e.partition.samples[:, p].astype(np.float64))
+        outside = {"states": float(table.states_byte[row]), "activations": float(inputs[0])}
     margin = float(margin_byte(table, rows[p], e.partition.samples[:, p].astype(np.float64))[0])
     role = f"{share:,} of {system.fleet.global_batch:,} samples a step"
     return pool_lines(system.fleet, rows, e.use, p, role=role, held=held, outside=outside, margin_byte=margin)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.model.dp_pool import DpTable
 from dse.model.fleet import gathered
 from dse.model.pp_stage import balanced_layers, hop_in_pool_s, layer_time
 from dse.model.training_pool import TrainingPool, TrainingSettings
@@ -39,6 +40,8 @@ class PpSystem:
     """Share of what crosses between pools that hides behind arithmetic."""
     layers: tuple[int, ...] = ()
     """Layers of each stage where the user fixes them; empty: balanced."""
+    whole_models: tuple[DpTable | None, ...]
+    """Of each pool of streaming devices, its devices at work on the whole model each; None for others."""
     configs: tuple[Ints, ...]
     """Of each pool, a number for what its settings make of a chain: equal numbers, equal stages (K,)."""
 

@@ -16,14 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.model.partition import MOST_ROUNDS
+from dse.model.share_time import NUDGE_FRAC
 from dse.model.training_pool import TrainingPool
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-NUDGE_FRAC = 1e-12
-"""Added to a time before it is rounded down to layers, so that rounding loses none."""
-MOST_ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +75,9 @@ def hop_in_pool_s(pool: TrainingPool, micro_batch: Ints | Floats, g: Ints, stage
 
     Scale-out where the pool's part of a pipeline spans nodes.
     """
-    d = pool.device
-    inside = g * stages <= d.node_size
-    latency = np.where(inside, d.link_latency_s, d.scale_out_latency_s)
-    bandwidth = np.where(inside, d.link_byte_s, d.scale_out_byte_s) * d.link_efficiency
-    return latency + micro_batch * pool.work.boundary_byte / bandwidth
+    byte_s, latency_s = pool.tier(g * stages <= pool.device.node_size)
+    bandwidth = byte_s * pool.device.link_efficiency
+    return latency_s + micro_batch * pool.work.boundary_byte / bandwidth
 
 
 def offload_threshold_s(layer_s: Floats, layers_per_stage: Floats, stages: Floats) -> Floats:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.dp_pool import DpTable, dp_table, margin_byte
+from dse.model.dp_pool import margin_byte, samples_byte
 from dse.model.pp_chain import Chain, Placement, PpSystem, chain_of
 from dse.model.pp_memory import chain_margin_byte, server_outside_byte
 from dse.model.pp_server import Server, scheduled_s, server_of
@@ -257,13 +257,12 @@ def _whole_models(system: PpSystem, place: Placement, rows: Ints, found: Steps) 
     """A pool of streaming devices alone, one stage: each wafer runs the whole model, its share as one batch."""
     if system.offload_layers:
         return
-    for p, pool in enumerate(system.fleet.pools):
-        if not pool.device.streams:
+    for p, (pool, table) in enumerate(zip(system.fleet.pools, system.whole_models, strict=True)):
+        if table is None:
             continue
         at = np.flatnonzero((place.stages[:, p] == 1) & (place.chain.sum(axis=1) == 1) & place.chain[:, p])
         if not len(at):
             continue
-        table: DpTable = dp_table(pool, system.fleet.settings[p])
         r, batch = rows[p, at], float(system.fleet.global_batch)
         share = table.share.rows(r)
         time_s = share.time_s(batch)
@@ -278,8 +277,8 @@ def _whole_models(system: PpSystem, place: Placement, rows: Ints, found: Steps) 
         found.communication_s[at, p] = found.gradient_s[at] = np.where(works, table.gradient_s[r], 0.0)
         parts = found.fixed_s[at, p] + found.communication_s[at, p]
         found.compute_s[at, p] = np.maximum(found.total_s[at, p] - parts, 0.0)
-        found.margin_byte[at, p] = margin_byte(table, r, np.full(len(at), batch))
-        each = np.ceil(batch / np.maximum(table.share.replicas[r], 1.0))
-        found.outside_byte[at, p] = table.outside_byte[r] - each * table.sample_byte[r]
+        every = np.full(len(at), batch)
+        found.margin_byte[at, p] = margin_byte(table, r, every)
+        found.outside_byte[at, p] = table.outside_byte[r] - samples_byte(table, r, every)
         works = np.where(works, batch, 0.0)
         found.flop[at, p], found.model_flop[at, p] = works * pool.work.train_flop, works * pool.work.model_flop

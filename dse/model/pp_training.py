@@ -27,22 +27,17 @@ def screen(system: PpSystem, rows: Ints, link: Ints) -> Screen:
     exact = system.schedule != "1f1b"
     fleet = system.fleet
     possible = found.possible
-    works = possible & np.isfinite(found.step_s)
     busy = np.zeros_like(found.total_s)
     if exact:
-        np.divide(found.total_s, found.step_s[:, None], out=busy, where=works[:, None])
+        np.divide(found.total_s, found.step_s[:, None], out=busy, where=possible[:, None])
     pairs = links_bought(system, place)
     columns = {
-        "throughput_tok_s": np.where(works, tokens_per_s(fleet.batch_tokens, found.step_s), 0.0),
+        "throughput_tok_s": np.where(possible, tokens_per_s(fleet.batch_tokens, found.step_s), 0.0),
         "step_time_s": found.step_s,
         "cost_usd_per_h": cost_usd_per_h(fleet.bills, rows, np.minimum(busy, 1.0), pairs * fleet.links.usd_per_h[link]),
         "power_w": power_w(fleet.bills, rows, pairs * fleet.links.power_w[link]),
     }
-    return Screen(
-        columns=columns,
-        feasible=possible,
-        exact=exact,
-    )
+    return Screen(columns=columns, feasible=possible, exact=exact)
 
 
 def links_bought(system: PpSystem, place: Placement) -> Floats:
@@ -57,6 +52,7 @@ class Evaluation:
 
     columns: dict[str, Floats]
     pool_columns: dict[str, Floats]
+    place: Placement
     steps: Steps
     use: TrainingUse
     pairs: Floats
@@ -85,6 +81,7 @@ def evaluate(system: PpSystem, rows: Ints, link: Ints) -> Evaluation:
     return Evaluation(
         columns=columns,
         pool_columns=training_pool_columns(fleet, use),
+        place=place,
         steps=found,
         use=use,
         pairs=pairs,

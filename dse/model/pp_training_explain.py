@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.pp_chain import PpSystem, placement
+from dse.model.pp_chain import PpSystem
 from dse.model.pp_stage import layer_time, offload_threshold_s
 from dse.model.pp_training import Evaluation
 from dse.model.roofline import TERMS, binding_term
@@ -75,7 +75,7 @@ def verdict(e: Evaluation, i: int) -> str:
 def infeasible_reasons(system: PpSystem, rows: Ints, e: Evaluation) -> Objects:
     """Why each design cannot run; empty where it does."""
     reasons = np.full(rows.shape[1], "", dtype=object)
-    place = placement(system, rows)
+    place = e.place
     for i in np.flatnonzero(~e.steps.possible):
         layers = system.fleet.pools[0].work.layers
         known = {"batch": system.fleet.global_batch, "layers": layers, "stages": int(place.n_stages[i])}
@@ -101,12 +101,12 @@ def explanation(system: PpSystem, rows: Ints, link: Ints, e: Evaluation) -> Expl
     bought = [p for p, s in enumerate(system.fleet.settings) if s.n[rows[p, 0]] > 0]
     return {
         "pools": {system.fleet.pools[p].name: _pool(system, rows, e, p) for p in bought},
-        "system": _system(system, rows, link, e),
+        "system": _system(system, link, e),
     }
 
 
 def _pool(system: PpSystem, rows: Ints, e: Evaluation, p: int) -> dict[str, Any]:
-    pool, place = system.fleet.pools[p], placement(system, rows)
+    pool, place = system.fleet.pools[p], e.place
     margin = float(e.steps.margin_byte[0, p])
     if place.server[0, p]:
         role = f"serves {system.offload_layers} layers of each of {int(place.n_stages[0])} stages"
@@ -124,8 +124,8 @@ def _pool(system: PpSystem, rows: Ints, e: Evaluation, p: int) -> dict[str, Any]
     return pool_lines(system.fleet, rows, e.use, p, role=role, held=held, outside=outside, margin_byte=margin)
 
 
-def _system(system: PpSystem, rows: Ints, link: Ints, e: Evaluation) -> dict[str, Any]:
-    place, steps = placement(system, rows), e.steps
+def _system(system: PpSystem, link: Ints, e: Evaluation) -> dict[str, Any]:
+    place, steps = e.place, e.steps
     lines: dict[str, Any] = {
         **link_lines(system.fleet, link, e.columns, e.pairs, e.use, float(steps.crossing_byte[0])),
         "verdict": verdict(e, 0),

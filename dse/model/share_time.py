@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 NUDGE_FRAC = 1e-12
-"""Added to a time before it is rounded down to samples, so that rounding loses none."""
+"""Added to a time before it is rounded down to samples or layers, so that rounding loses none."""
 MOST_SAMPLES = 2.0**40
 """Largest share of a measured pool that nothing else limits."""
 

@@ -6,6 +6,8 @@ Sources: Rajbhandari et al., "ZeRO", SC20, doi:10.1109/SC41405.2020.00024 (state
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -14,7 +16,8 @@ from dse.workload import Transformer
 
 Floats = NDArray[np.float64]
 
-RECOMPUTE = ("none", "selective", "full")
+Recompute = Literal["none", "selective", "full"]
+RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 """What the backward pass computes again: nothing, the attention scores, or whole layers."""
 
 WEIGHT_BYTE = 2.0

@@ -75,34 +75,29 @@ class TrainingPool:
         """P e_c of one device; infinitely slow hardware is asked for by nobody, so 1 where it cannot compute."""
         return self.peak_flop_s * self.efficiency.compute if self.computes else 1.0
 
-    def layer_allreduce_s(self, micro_batch: Ints | Floats, g: Ints) -> Floats:
-        """One tensor-parallel all-reduce of a layer's activations [s]; scale-out where an instance spans nodes."""
+    def tier(self, inside: Bools) -> tuple[Floats, Floats]:
+        """Bandwidth [byte/s] and latency [s]: scale-up where devices stay inside a node, else scale-out."""
         d = self.device
-        if not self.splits_layers:
-            return np.zeros(np.broadcast_shapes(np.shape(micro_batch), g.shape))
-        inside = g <= d.node_size
-        return allreduce_s(
-            micro_batch * self.work.boundary_byte,
-            g,
+        return (
             np.where(inside, d.link_byte_s, d.scale_out_byte_s),
-            d.link_efficiency,
             np.where(inside, d.link_latency_s, d.scale_out_latency_s),
         )
+
+    def layer_allreduce_s(self, micro_batch: Ints | Floats, g: Ints) -> Floats:
+        """One tensor-parallel all-reduce of a layer's activations [s]; scale-out where an instance spans nodes."""
+        if not self.splits_layers:
+            return np.zeros(np.broadcast_shapes(np.shape(micro_batch), g.shape))
+        byte_s, latency_s = self.tier(g <= self.device.node_size)
+        return allreduce_s(micro_batch * self.work.boundary_byte, g, byte_s, self.device.link_efficiency, latency_s)
 
     def gradient_allreduce_s(self, parameters: Floats | float, s: TrainingSettings) -> Floats:
         """Last all-reduce of a step, over the replicas, of what each holds of these parameters [s].
 
         Scale-out where the pool spans nodes.
         """
-        d = self.device
-        inside = s.n <= d.node_size
-        return allreduce_s(
-            ACTIVATION_BYTE * parameters / s.g,
-            np.maximum(s.replicas, 1.0),
-            np.where(inside, d.link_byte_s, d.scale_out_byte_s),
-            d.link_efficiency,
-            np.where(inside, d.link_latency_s, d.scale_out_latency_s),
-        )
+        byte_s, latency_s = self.tier(s.n <= self.device.node_size)
+        held, replicas = ACTIVATION_BYTE * parameters / s.g, np.maximum(s.replicas, 1.0)
+        return allreduce_s(held, replicas, byte_s, self.device.link_efficiency, latency_s)
 
     def states_byte(self, parameters: Floats | float, s: TrainingSettings) -> Floats:
         """Weights, gradients and optimizer states on one device."""

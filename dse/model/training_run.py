@@ -78,10 +78,8 @@ def training_use(
     step = step_s[:, None]
     busy = np.divide(total_s, step, out=np.zeros_like(total_s), where=np.isfinite(step))
     busy = np.where(busy < SMALLEST_USE, 0.0, np.minimum(busy, 1.0))
-    reached, eta = (
-        u_ho(np.stack([ideal_s, communication]), np.stack([compute, communication]), total_s),
-        (idle_over_busy(busy)),
-    )
+    reached = u_ho(np.stack([ideal_s, communication]), np.stack([compute, communication]), total_s)
+    eta = idle_over_busy(busy)
     return TrainingUse(
         step_s=step_s,
         total_s=total_s,

@@ -7,14 +7,10 @@ Sources: Narayanan et al., arXiv 2104.04473 (backward is twice the forward); Kor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from dse.model.training_memory import feed_forward_entries
+from dse.model.training_memory import Recompute, feed_forward_entries
 from dse.model.transformer import arithmetic, causal_pairs
 from dse.workload import Transformer
-
-Recompute = Literal["none", "selective", "full"]
-RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 
 ACTIVATION_BYTE = 2.0
 """Activations, weights and gradients travel in 16 bit."""
