@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
 
 Kind = Literal["gpu", "wse", "other"]
 Arrangement = Literal["tensor", "pipeline"]
 Phase = Literal["train", "prefill", "decode"]
 PHASES: tuple[Phase, ...] = ("train", "prefill", "decode")
+
+
+class PassTimes(Protocol):
+    """Measured times of one phase of one model on one device, in place of the law."""
+
+    def pass_s(self, g: Floats, batch: Floats, tokens: Floats) -> Floats:
+        """Time of a pass of an instance of g devices [s], communication included.
+
+        `tokens` of each sequence: the prompt in prefill, the mean context in decode. Arguments broadcast.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +38,30 @@ class Efficiency:
     """e_m: share of the memory bandwidth."""
     fixed_layer_s: float
     """tau: time per layer and pass that no batch removes [s]."""
+    attention: float | None = None
+    """e_a: share of the dense peak that attention scores achieve; None: e_c."""
+    sequence_s: float = 0.0
+    """sigma: time of the host per sequence and serving pass: scheduling, sampling, sending a token [s]."""
+    by_dtype: Mapping[str, Efficiency] = field(default_factory=dict)
+    """Numbers of their own for some data types of the arithmetic."""
+    times: PassTimes | None = None
+    """Measured pass times that take the place of the law; None for the law."""
+    slowdown: float = 1.0
+    """Every pass takes this many times as long as the law says, its communication included: what-if questions."""
     table_flop: tuple[float, ...] = ()
     """Measured table in place of the law: flop per device of a pass, ascending; empty if there is none."""
     table_s: tuple[float, ...] = ()
     """Its times, without communication [s]."""
+
+    def at(self, dtype: str) -> Efficiency:
+        """The numbers for one data type of the arithmetic; bf16 and fp16 stand in for each other."""
+        twin = {"bf16": "fp16", "fp16": "bf16"}.get(dtype, dtype)
+        return self.by_dtype.get(dtype, self.by_dtype.get(twin, self))
+
+    @property
+    def score_weight(self) -> float:
+        """What a flop of attention scores counts in flop at e_c: e_c/e_a."""
+        return 1.0 if self.attention is None else self.compute / self.attention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

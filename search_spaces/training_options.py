@@ -75,7 +75,7 @@ def pools_of(problem: TrainingProblem, regime: Regime) -> tuple[TrainingPool, ..
         TrainingPool(
             name=o.name,
             device=o.device,
-            efficiency=o.device.efficiency["train"],
+            efficiency=o.device.efficiency["train"].at(regime.compute_dtype),
             peak_flop_s=o.device.peak(regime.compute_dtype) or 0.0,
             reserve_frac=o.reserve_frac,
             work=work,

@@ -26,6 +26,7 @@ def device_file_facts(path: Path) -> list[Fact]:
                 name=str(raw["name"]),
                 profile="",
                 phase="",
+                dtype="",
                 parameter=key,
                 value=f"{value:g}" if isinstance(value, float) else str(value),
                 unit="1",

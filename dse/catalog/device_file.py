@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import tomli_w
@@ -26,16 +27,20 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class _Efficiency(_Part):
+class _Numbers(_Part):
     compute: Share
     memory: Share
     fixed_layer_s: AtLeast0
+    attention: Share | None = None
+    """Share of the dense peak that attention scores achieve; without it `compute`."""
+    sequence_s: AtLeast0 = 0.0
+    """Time of the host per sequence and serving pass."""
     table_flop: list[Above0] = []
     """Measured table in place of the law: flop per device of a pass -> time without communication."""
     table_s: list[Above0] = []
 
     @model_validator(mode="after")
-    def _table(self) -> _Efficiency:
+    def _table(self) -> _Numbers:
         x, y = self.table_flop, self.table_s
         if len(x) != len(y) or len(x) == 1:
             raise ValueError(f"table_flop has {len(x)} and table_s {len(y)} values; give two or more, as many each")
@@ -43,15 +48,27 @@ class _Efficiency(_Part):
             raise ValueError("table_flop must ascend and table_s must not descend; sort the measurements by flop")
         return self
 
-    def resolved(self) -> Efficiency:
+    def resolved(self, by_dtype: Mapping[str, Efficiency] = MappingProxyType({})) -> Efficiency:
         """The phase's numbers."""
         return Efficiency(
             compute=self.compute,
             memory=self.memory,
             fixed_layer_s=self.fixed_layer_s,
+            attention=self.attention,
+            sequence_s=self.sequence_s,
+            by_dtype=dict(by_dtype),
             table_flop=tuple(self.table_flop),
             table_s=tuple(self.table_s),
         )
+
+
+class _Efficiency(_Numbers):
+    by_dtype: dict[Dtype, _Numbers] = {}
+    """Numbers of their own for some data types of the arithmetic."""
+
+    def phase(self) -> Efficiency:
+        """The phase's numbers, those of single data types included."""
+        return self.resolved({dtype: numbers.resolved() for dtype, numbers in self.by_dtype.items()})
 
 
 class _Phases(_Part):
@@ -126,7 +143,7 @@ def load_device_file(path: Path) -> Accelerator:
         host_w=d.host_w,
         rental_usd_per_h=d.rental_usd_per_h,
         capex_usd=d.capex_usd,
-        efficiency={phase: e.resolved() for phase, e in given.items() if e is not None},
+        efficiency={phase: e.phase() for phase, e in given.items() if e is not None},
     )
 
 
@@ -145,17 +162,29 @@ FACT_KEY = {
     "capex": "capex_usd",
 }
 """Catalogue parameter -> key of a device file, where they differ."""
+EFFICIENCY_KEY = {"fixed_layer": "fixed_layer_s", "sequence": "sequence_s"}
+"""The same for the numbers of a phase."""
 
 
 def device_file_text(device: Accelerator, sources: Mapping[str, Mapping[str, str]]) -> str:
     """A device as the text of a device file, with a source line per key; reading it gives the device again."""
-    table = {name: _plain(value) for name, value in asdict(device).items() if value is not None}
+    named = {f.name: getattr(device, f.name) for f in fields(device) if f.name != "efficiency"}
+    table = {name: _plain(value) for name, value in named.items() if value is not None}
     table["peak_flop_s"] = {dtype: _plain(peak) for dtype, peak in device.peak_flop_s.items()}
-    table["efficiency"] = {
-        phase: {key: _plain(v) for key, v in asdict(e).items() if v != ()} for phase, e in device.efficiency.items()
-    }
+    table["efficiency"] = {phase: _efficiency_table(e) for phase, e in device.efficiency.items()}
     table["source"] = {key: dict(source) for key, source in sources.items()}
     return tomli_w.dumps(table)
+
+
+def _efficiency_table(e: Efficiency) -> dict[str, object]:
+    """The keys of a phase; those that say nothing are left out."""
+    table: dict[str, object] = {"compute": e.compute, "memory": e.memory, "fixed_layer_s": e.fixed_layer_s}
+    table |= {"attention": e.attention} if e.attention is not None else {}
+    table |= {"sequence_s": e.sequence_s} if e.sequence_s else {}
+    table |= {"table_flop": e.table_flop, "table_s": e.table_s} if e.table_flop else {}
+    plain = {key: _plain(value) for key, value in table.items()}
+    dtypes = {dtype: _efficiency_table(numbers) for dtype, numbers in e.by_dtype.items()}
+    return plain | ({"by_dtype": dtypes} if dtypes else {})
 
 
 def _plain(value: object) -> object:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal, cast
 
-from dse.catalog.device_file import FACT_KEY
+from dse.catalog.device_file import EFFICIENCY_KEY, FACT_KEY
 from dse.errors import InputError, UnknownNameError, unknown_name
 from dse.hardware import PHASES, Accelerator, Arrangement, Efficiency, Kind, LinkTier, Phase
 from dse.units import SI_FACTOR, to_si
@@ -37,7 +37,10 @@ DEVICE_DIMENSION: Mapping[str, str] = {
     "host": "W",
 }
 PRICE_DIMENSION: Mapping[str, str] = {"rental": "USD/h", "capex": "USD"}
-EFFICIENCY_DIMENSION: Mapping[str, str] = {"compute": "1", "memory": "1", "fixed_layer": "s"}
+EFFICIENCY_DIMENSION: Mapping[str, str] = {
+    "compute": "1", "memory": "1", "fixed_layer": "s", "attention": "1", "sequence": "s",
+}  # fmt: skip
+OPTIONAL_EFFICIENCY = {"attention", "sequence"}
 LINK_DIMENSION: Mapping[str, str] = {"bandwidth": "byte/s", "latency": "s", "capex": "USD", "power": "W"}
 MODEL_FIELDS: tuple[str, ...] = (
     "layers", "hidden", "heads", "kv_heads", "head_size", "feed_forward", "vocabulary", "gated",
@@ -56,6 +59,8 @@ class Fact:
     name: str
     profile: str
     phase: str
+    dtype: str
+    """Data type of the arithmetic that an efficiency is for; empty for all."""
     parameter: str
     value: str
     unit: str
@@ -67,13 +72,13 @@ class Fact:
 
     @property
     def label(self) -> str:
-        """Profile, phase and parameter in one word."""
-        return ".".join(filter(None, (self.profile, self.phase, self.parameter)))
+        """Profile, phase, data type and parameter in one word."""
+        return ".".join(filter(None, (self.profile, self.phase, self.dtype, self.parameter)))
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self) -> tuple[str, str, str, str, str]:
         """What the row is about."""
-        return (self.name, self.profile, self.phase, self.parameter)
+        return (self.name, self.profile, self.phase, self.dtype, self.parameter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +103,7 @@ class Catalog:
         if profile not in self.profiles[name]:
             raise UnknownNameError(unknown_name(f"catalog [{name}]", "profile", profile, self.profiles[name]))
         merged = {**device.efficiency, **self._efficiency[name, profile]}
-        return _replace_efficiency(device, merged)
+        return replace(device, efficiency=merged)
 
     def link(self, name: str) -> LinkTier:
         """A link tier."""
@@ -127,22 +132,17 @@ class Catalog:
             if f.parameter.startswith("peak_"):
                 key = f.parameter.replace("peak_", "peak_flop_s.")
             if f.phase:
-                key = f"efficiency.{f.phase}.{'fixed_layer_s' if f.parameter == 'fixed_layer' else f.parameter}"
+                where = f"{f.phase}.by_dtype.{f.dtype}" if f.dtype else f.phase
+                key = f"efficiency.{where}.{EFFICIENCY_KEY.get(f.parameter, f.parameter)}"
             spread = f" ({f.low} to {f.high} {f.unit})" if f.low or f.high else ""
             found[key] = {"text": self.citations[f.source] + spread, "date": f.date, "grade": f.grade}
         return found
 
 
-def _replace_efficiency(device: Accelerator, efficiency: Mapping[Phase, Efficiency]) -> Accelerator:
-    import dataclasses
-
-    return dataclasses.replace(device, efficiency=efficiency)
-
-
 _TABLES: Mapping[str, tuple[str, ...]] = {
     "devices": ("device",),
     "prices": ("device",),
-    "efficiency": ("device", "profile", "phase"),
+    "efficiency": ("device", "profile", "phase", "dtype"),
     "links": ("link",),
     "models": ("model",),
 }
@@ -151,7 +151,7 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
 def _read(folder: Path, table: str, faults: list[str]) -> list[Fact]:
     path = folder / f"{table}.csv"
     facts: list[Fact] = []
-    seen: dict[tuple[str, str, str, str], int] = {}
+    seen: dict[tuple[str, ...], int] = {}
     with path.open(newline="", encoding="utf-8") as file:
         for line, row in enumerate(csv.DictReader(file), start=2):
             where = f"{path.name}:{line}"
@@ -168,6 +168,7 @@ def _read(folder: Path, table: str, faults: list[str]) -> list[Fact]:
                 name=row[_TABLES[table][0]],
                 profile=row.get("profile", ""),
                 phase=row.get("phase", ""),
+                dtype=row.get("dtype", ""),
                 parameter=row["parameter"],
                 value=row["value"],
                 unit=row["unit"],
@@ -262,23 +263,42 @@ def _device(
 
 
 def _efficiencies(facts: list[Fact], faults: list[str]) -> dict[tuple[str, str], dict[Phase, Efficiency]]:
-    groups: dict[tuple[str, str, str], dict[str, Fact]] = {}
+    groups: dict[tuple[str, str, str], dict[str, dict[str, Fact]]] = {}
     for fact in facts:
-        groups.setdefault((fact.name, fact.profile, fact.phase), {})[fact.parameter] = fact
+        by_dtype = groups.setdefault((fact.name, fact.profile, fact.phase), {})
+        by_dtype.setdefault(fact.dtype, {})[fact.parameter] = fact
     result: dict[tuple[str, str], dict[Phase, Efficiency]] = {}
-    for (name, profile, phase), rows in groups.items():
+    for (name, profile, phase), by_dtype in groups.items():
+        where = f"{name}, {profile}, {phase}"
         if phase not in PHASES:
             faults.append(unknown_name(f"efficiency.csv [{name}]", "phase", phase, PHASES))
             continue
-        v = _numbers("efficiency", f"{name}, {profile}, {phase}", rows, EFFICIENCY_DIMENSION, set(), faults)
-        for share in ("compute", "memory"):
-            if not 0 < v.get(share, 0.5) <= 1:
-                faults.append(f"efficiency.csv [{name}, {profile}, {phase}, {share}]: must be in (0, 1]")
-        if len(v) == len(EFFICIENCY_DIMENSION):
-            result.setdefault((name, profile), {})[phase] = Efficiency(
-                compute=v["compute"], memory=v["memory"], fixed_layer_s=v["fixed_layer"]
+        found = {
+            dtype: _efficiency(", ".join(filter(None, (where, dtype))), rows, faults)
+            for dtype, rows in by_dtype.items()
+        }
+        if "" not in found:
+            faults.append(
+                f"efficiency.csv [{where}]: no row without a data type; one set of numbers stands for the rest"
             )
+            continue
+        own = {dtype: e for dtype, e in found.items() if dtype}
+        result.setdefault((name, profile), {})[phase] = replace(found[""], by_dtype=own)
     return result
+
+
+def _efficiency(where: str, rows: Mapping[str, Fact], faults: list[str]) -> Efficiency:
+    v = _numbers("efficiency", where, rows, EFFICIENCY_DIMENSION, OPTIONAL_EFFICIENCY, faults)
+    for share in ("compute", "memory", "attention"):
+        if not 0 < v.get(share, 0.5) <= 1:
+            faults.append(f"efficiency.csv [{where}, {share}]: must be in (0, 1]")
+    return Efficiency(
+        compute=v.get("compute", math.nan),
+        memory=v.get("memory", math.nan),
+        fixed_layer_s=v.get("fixed_layer", math.nan),
+        attention=v.get("attention"),
+        sequence_s=v.get("sequence", 0.0),
+    )
 
 
 def _model(name: str, rows: Mapping[str, Fact], faults: list[str]) -> Transformer | None:

@@ -64,7 +64,7 @@ def dp_table(pool: TrainingPool, s: TrainingSettings) -> DpTable:
         inside, outside = pool.usable - states - activations, np.full(len(s), np.inf)
         sample, most = np.zeros(len(s)), np.full(len(s), np.inf)
     fits = (inside >= 0) & (outside >= sample) & pool.computes
-    fixed = np.full(len(s), work.forwards * work.layers * pool.efficiency.fixed_layer_s)
+    fixed = np.full(len(s), work.forwards * work.layers * pool.fixed_layer_s)
     collective = work.layers * work.allreduces * pool.layer_allreduce_s(s.micro_batch, s.g)
     gradient = pool.gradient_allreduce_s(work.parameters, s)
     table = len(pool.efficiency.table_flop) > 0
@@ -97,7 +97,7 @@ def _share_time(
             step_s=collective,
             sample_flop=pool.work.train_flop / s.g,
             table_flop=np.array(e.table_flop),
-            table_s=np.array(e.table_s),
+            table_s=e.slowdown * np.array(e.table_s),
             most=most,
         )
     return Staircase(
@@ -105,7 +105,7 @@ def _share_time(
         micro_batch=micro_batch,
         once_s=gradient,
         step_s=fixed + collective,
-        sample_s=np.asarray(pool.work.train_flop / (s.g * pool.sustained_flop_s), dtype=np.float64),
+        sample_s=np.asarray(pool.charged.train_flop / (s.g * pool.sustained_flop_s), dtype=np.float64),
         most=most,
     )
 

@@ -6,19 +6,22 @@ Shapes broadcast: a caller gives settings down the rows (K, 1) and request class
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dse.hardware import Accelerator, Phase
+from dse.hardware import Accelerator, Efficiency, PassTimes
 from dse.model.collectives import allreduce_s, hop_s
 from dse.model.roofline import table_time_s, term_s
 from dse.model.transformer import (
     Arithmetic,
     decode_flop,
+    decode_score_flop,
     kv_byte,
     kv_share,
     prefill_flop,
+    prefill_score_flop,
     touched_weight_byte,
     weight_byte,
 )
@@ -54,21 +57,63 @@ def _tier(device: Accelerator, g: Floats) -> tuple[Floats, Floats]:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """What one pass does."""
+
+    flop: Floats
+    score_flop: Floats
+    """Attention scores among them."""
+    moved_byte: Floats
+    sequences: Floats
+
+
 def _terms(
-    device: Accelerator, phase: Phase, dtype: str, flop: Floats, moved: Floats, n: ArrayLike, layers: int
+    device: Accelerator,
+    e: Efficiency,
+    dtype: str,
+    work: _Work,
+    n: ArrayLike,
+    layers: int,
 ) -> tuple[Floats, Floats, Floats]:
-    """t_c = F / (n P e_c), t_m = Q / (n B e_m) and L tau [s]; a measured table takes the place of all three."""
-    e = device.efficiency[phase]
-    shape = np.broadcast(flop, n).shape
+    """t_c = F / (n P e_c), t_m = Q / (n B e_m) and L tau + b sigma [s]; a measured table takes the place of all three.
+
+    F counts a flop of attention scores as e_c/e_a.
+    """
+    shape = np.broadcast(work.flop, n).shape
     if e.table_flop:
-        measured = table_time_s(flop / np.asarray(n), e.table_flop, e.table_s)
+        measured = e.slowdown * table_time_s(work.flop / np.asarray(n), e.table_flop, e.table_s)
         return np.broadcast_to(measured, shape), np.zeros(shape), np.zeros(shape)
     # a device without this arithmetic runs nothing; any peak keeps its times finite
     peak = device.peak(dtype) or max(device.peak_flop_s.values())
+    charged = work.flop if e.attention is None else work.flop + (e.score_weight - 1.0) * work.score_flop
     return (
-        term_s(flop, n, peak, e.compute),
-        term_s(moved, n, device.memory_bandwidth_byte_s, e.memory),
-        np.full(shape, layers * e.fixed_layer_s),
+        e.slowdown * term_s(charged, n, peak, e.compute),
+        e.slowdown * term_s(work.moved_byte, n, device.memory_bandwidth_byte_s, e.memory),
+        np.broadcast_to(e.slowdown * (layers * e.fixed_layer_s + work.sequences * e.sequence_s), shape),
+    )
+
+
+def _layer_allreduces_s(device: Accelerator, a: Arithmetic, message_byte: Floats, g: Floats) -> Floats:
+    """Two all-reduces a layer over the instance [s]."""
+    bandwidth, latency0 = _tier(device, g)
+    return 2.0 * a.layers * allreduce_s(message_byte, g, bandwidth, device.link_efficiency, latency0)
+
+
+def _measured(e: Efficiency, g: Floats, batch: Floats, tokens: Floats, work: _Work) -> PassTime:
+    """A pass whose time was measured as a whole: all of it counts as compute."""
+    times = cast("PassTimes", e.times)
+    total = e.slowdown * times.pass_s(g, batch, tokens)
+    nothing = np.zeros_like(total)
+    return PassTime(
+        flop=np.broadcast_to(work.flop, total.shape),
+        moved_byte=np.broadcast_to(work.moved_byte, total.shape),
+        compute_s=total,
+        memory_s=nothing,
+        communication_s=nothing,
+        fixed_s=nothing,
+        occupancy_s=total,
+        latency_s=total,
     )
 
 
@@ -94,29 +139,34 @@ def prefill_time(
     """
     n_dev, b = np.asarray(g, dtype=np.float64), np.asarray(batch, dtype=np.float64)
     tokens = np.asarray(input_tokens, dtype=np.float64)
-    flop = b * prefill_flop(a, tokens, hit_frac)
+    e = device.efficiency["prefill"].at(compute_dtype)
     kv = b * kv_byte(a, tokens, kv_dtype_byte)
-    message = b * tokens * (1.0 - hit_frac) * a.hidden * ACTIVATION_BYTE
     weights = weight_byte(a, weight_dtype_byte)
-    if device.arrangement == "tensor":
-        moved = weights + kv * kv_share(a, n_dev) * n_dev
-        compute, memory, fixed = _terms(device, "prefill", compute_dtype, flop, moved, n_dev, a.layers)
-        bandwidth, latency0 = _tier(device, n_dev)
-        comm = 2.0 * a.layers * allreduce_s(message, n_dev, bandwidth, device.link_efficiency, latency0)
+    tensor = device.arrangement == "tensor"
+    work = _Work(
+        flop=b * prefill_flop(a, tokens, hit_frac),
+        score_flop=b * prefill_score_flop(a, tokens, hit_frac),
+        moved_byte=weights + (kv * kv_share(a, n_dev) * n_dev if tensor else kv),
+        sequences=b,
+    )
+    if e.times is not None:
+        return _measured(e, n_dev, b, tokens, work)
+    message = b * tokens * (1.0 - hit_frac) * a.hidden * ACTIVATION_BYTE
+    compute, memory, fixed = _terms(device, e, compute_dtype, work, n_dev, a.layers)
+    if tensor:
+        comm = e.slowdown * _layer_allreduces_s(device, a, message, n_dev)
         occupancy = fixed + np.maximum(compute, memory) + comm
         latency = occupancy
     else:
-        moved = weights + kv
-        compute, memory, fixed = _terms(device, "prefill", compute_dtype, flop, moved, n_dev, a.layers)
-        hop = hop_s(message, device.link_byte_s, device.link_efficiency, device.link_latency_s)
-        one_compute, one_memory, _ = _terms(device, "prefill", compute_dtype, flop, moved, 1.0, a.layers)
+        hop = e.slowdown * hop_s(message, device.link_byte_s, device.link_efficiency, device.link_latency_s)
+        one_compute, one_memory, _ = _terms(device, e, compute_dtype, work, 1.0, a.layers)
         latency = fixed + np.maximum(one_compute, one_memory) + (n_dev - 1.0) * hop
         fixed = fixed / n_dev
         comm = np.where(n_dev > 1.0, hop, 0.0)
         occupancy = fixed + np.maximum(compute, memory) + comm
     return PassTime(
-        flop=flop,
-        moved_byte=moved,
+        flop=work.flop,
+        moved_byte=work.moved_byte,
         compute_s=compute,
         memory_s=memory,
         communication_s=comm,
@@ -145,28 +195,31 @@ def decode_time(
     Of a mixture of experts only the experts that a group is expected to touch are read.
     """
     n_dev, b = np.asarray(g, dtype=np.float64), np.asarray(batch, dtype=np.float64)
-    token_flop = decode_flop(a, context_tokens)
-    kv = kv_byte(a, context_tokens, kv_dtype_byte)
-    flop = b * token_flop
-    if device.arrangement == "tensor":
-        moved = touched_weight_byte(a, b, weight_dtype_byte) + b * kv * kv_share(a, n_dev) * n_dev
-        compute, memory, fixed = _terms(device, "decode", compute_dtype, flop, moved, n_dev, a.layers)
-        bandwidth, latency0 = _tier(device, n_dev)
-        message = b * a.hidden * ACTIVATION_BYTE
-        comm = 2.0 * a.layers * allreduce_s(message, n_dev, bandwidth, device.link_efficiency, latency0)
+    context = np.asarray(context_tokens, dtype=np.float64)
+    e = device.efficiency["decode"].at(compute_dtype)
+    kv = kv_byte(a, context, kv_dtype_byte)
+    tensor = device.arrangement == "tensor"
+    group = b if tensor else np.maximum(1.0, b / n_dev)
+    work = _Work(
+        flop=group * decode_flop(a, context),
+        score_flop=group * decode_score_flop(a, context),
+        moved_byte=touched_weight_byte(a, group, weight_dtype_byte)
+        + group * kv * (kv_share(a, n_dev) * n_dev if tensor else 1.0),
+        sequences=group,
+    )
+    if e.times is not None:
+        return _measured(e, n_dev, b, context, work)
+    message = group * a.hidden * ACTIVATION_BYTE
+    compute, memory, fixed = _terms(device, e, compute_dtype, work, n_dev if tensor else 1.0, a.layers)
+    if tensor:
+        comm = e.slowdown * _layer_allreduces_s(device, a, message, n_dev)
     else:
-        group = np.maximum(1.0, b / n_dev)
-        group_moved = touched_weight_byte(a, group, weight_dtype_byte) + group * kv
-        group_flop = group * token_flop
-        compute, memory, fixed = _terms(device, "decode", compute_dtype, group_flop, group_moved, 1.0, a.layers)
-        message = group * a.hidden * ACTIVATION_BYTE
-        hop = hop_s(message, device.link_byte_s, device.link_efficiency, device.link_latency_s)
+        hop = e.slowdown * hop_s(message, device.link_byte_s, device.link_efficiency, device.link_latency_s)
         comm = np.where(n_dev > 1.0, n_dev * hop, 0.0)
-        moved = group_moved * (b / group)
     step = fixed + np.maximum(compute, memory) + comm
     return PassTime(
-        flop=flop,
-        moved_byte=moved,
+        flop=work.flop * (b / group),
+        moved_byte=work.moved_byte * (b / group),
         compute_s=compute,
         memory_s=memory,
         communication_s=comm,

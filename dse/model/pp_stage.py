@@ -59,11 +59,11 @@ class LayerTime:
 
 def layer_time(pool: TrainingPool, micro_batch: Ints | Floats, g: Ints) -> LayerTime:
     """One layer of a micro-batch on instances of g devices."""
-    work, rate = pool.work, g * pool.sustained_flop_s
+    work, rate = pool.charged, g * pool.sustained_flop_s
     return LayerTime(
         forward_compute_s=micro_batch * work.layer_flop / rate,
         backward_compute_s=micro_batch * work.layer_backward_flop / rate,
-        fixed_s=pool.efficiency.fixed_layer_s,
+        fixed_s=pool.fixed_layer_s,
         forwards=work.forwards,
         allreduce_s=pool.layer_allreduce_s(micro_batch, g),
         allreduces=work.allreduces,
@@ -77,7 +77,7 @@ def hop_in_pool_s(pool: TrainingPool, micro_batch: Ints | Floats, g: Ints, stage
     """
     byte_s, latency_s = pool.tier(g * stages <= pool.device.node_size)
     bandwidth = byte_s * pool.device.link_efficiency
-    return latency_s + micro_batch * pool.work.boundary_byte / bandwidth
+    return pool.efficiency.slowdown * (latency_s + micro_batch * pool.work.boundary_byte / bandwidth)
 
 
 def offload_threshold_s(layer_s: Floats, layers_per_stage: Floats, stages: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,25 @@ class TrainingPool:
     @property
     def sustained_flop_s(self) -> float:
         """P e_c of one device; infinitely slow hardware is asked for by nobody, so 1 where it cannot compute."""
-        return self.peak_flop_s * self.efficiency.compute if self.computes else 1.0
+        if not self.computes:
+            return 1.0
+        return self.peak_flop_s * self.efficiency.compute / self.efficiency.slowdown
+
+    @property
+    def charged(self) -> TrainingWork:
+        """The work as its time counts it at P e_c: a flop of attention scores as e_c/e_a."""
+        if self.efficiency.attention is None:
+            return self.work
+        score = self.work.layer_score_flop
+        weight = self.efficiency.score_weight
+        return replace(
+            self.work, layer_flop=self.work.layer_flop + (weight - 1.0) * score, layer_score_flop=weight * score
+        )
+
+    @property
+    def fixed_layer_s(self) -> float:
+        """tau: time per layer and pass that no batch removes [s]."""
+        return self.efficiency.slowdown * self.efficiency.fixed_layer_s
 
     def tier(self, inside: Bools) -> tuple[Floats, Floats]:
         """Bandwidth [byte/s] and latency [s]: scale-up where devices stay inside a node, else scale-out."""
@@ -88,7 +106,9 @@ class TrainingPool:
         if not self.splits_layers:
             return np.zeros(np.broadcast_shapes(np.shape(micro_batch), g.shape))
         byte_s, latency_s = self.tier(g <= self.device.node_size)
-        return allreduce_s(micro_batch * self.work.boundary_byte, g, byte_s, self.device.link_efficiency, latency_s)
+        message = micro_batch * self.work.boundary_byte
+        slowdown = self.efficiency.slowdown
+        return slowdown * allreduce_s(message, g, byte_s, self.device.link_efficiency, latency_s)
 
     def gradient_allreduce_s(self, parameters: Floats | float, s: TrainingSettings) -> Floats:
         """Last all-reduce of a step, over the replicas, of what each holds of these parameters [s].
@@ -97,7 +117,8 @@ class TrainingPool:
         """
         byte_s, latency_s = self.tier(s.n <= self.device.node_size)
         held, replicas = ACTIVATION_BYTE * parameters / s.g, np.maximum(s.replicas, 1.0)
-        return allreduce_s(held, replicas, byte_s, self.device.link_efficiency, latency_s)
+        slowdown = self.efficiency.slowdown
+        return slowdown * allreduce_s(held, replicas, byte_s, self.device.link_efficiency, latency_s)
 
     def states_byte(self, parameters: Floats | float, s: TrainingSettings) -> Floats:
         """Weights, gradients and optimizer states on one device."""

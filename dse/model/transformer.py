@@ -179,11 +179,22 @@ def prefill_flop(a: Arithmetic, tokens: ArrayLike, hit_frac: float = 0.0) -> Flo
     >>> float(prefill_flop(a, 1024)) == 2 * 6476005376 * 1024 + 2 * 32 * 4096 * 1024**2 + 2 * 32000 * 4096
     True
     """
+    fresh = np.asarray(tokens, dtype=np.float64) * (1.0 - hit_frac)
+    scores = prefill_score_flop(a, tokens, hit_frac)
+    return 2.0 * a.linear_parameters * fresh + scores + 2.0 * a.head_parameters
+
+
+def prefill_score_flop(a: Arithmetic, tokens: ArrayLike, hit_frac: float = 0.0) -> Floats:
+    """Attention scores in the forward of one prompt: (2 L a d)(n^2 - (n - n')^2) [flop].
+
+    >>> from dse.catalog import load_catalog
+    >>> float(prefill_score_flop(arithmetic(load_catalog().model("llama-2-7b")), 1024)) == 2 * 32 * 4096 * 1024**2
+    True
+    """
     n = np.asarray(tokens, dtype=np.float64)
-    fresh = n * (1.0 - hit_frac)
     pairs = causal_pairs(n, a.sliding_window, a.window_layer_frac)
-    cached_pairs = causal_pairs(n - fresh, a.sliding_window, a.window_layer_frac)
-    return 2.0 * a.linear_parameters * fresh + a.prefill_score_flop * (pairs - cached_pairs) + 2.0 * a.head_parameters
+    cached_pairs = causal_pairs(n * hit_frac, a.sliding_window, a.window_layer_frac)
+    return np.asarray(a.prefill_score_flop * (pairs - cached_pairs), dtype=np.float64)
 
 
 def decode_flop(a: Arithmetic, context: ArrayLike) -> Floats:
@@ -194,8 +205,17 @@ def decode_flop(a: Arithmetic, context: ArrayLike) -> Floats:
     >>> float(decode_flop(a, 1152)) == 2 * (6476005376 + 32000 * 4096) + 4 * 32 * 4096 * 1152
     True
     """
-    seen = attended_tokens(context, a.sliding_window, a.window_layer_frac)
-    return 2.0 * (a.linear_parameters + a.head_parameters) + a.decode_score_flop * seen
+    return 2.0 * (a.linear_parameters + a.head_parameters) + decode_score_flop(a, context)
+
+
+def decode_score_flop(a: Arithmetic, context: ArrayLike) -> Floats:
+    """Attention scores of one token at context c: (4 L a d) c [flop].
+
+    >>> from dse.catalog import load_catalog
+    >>> float(decode_score_flop(arithmetic(load_catalog().model("llama-2-7b")), 1000)) == 4 * 32 * 4096 * 1000
+    True
+    """
+    return np.asarray(a.decode_score_flop * attended_tokens(context, a.sliding_window, a.window_layer_frac))
 
 
 def kv_byte(a: Arithmetic, tokens: ArrayLike, dtype_byte: float) -> Floats:
