@@ -64,16 +64,12 @@ def dp_table(pool: TrainingPool, s: TrainingSettings) -> DpTable:
         inside, outside = pool.usable - states - activations, np.full(len(s), np.inf)
         sample, most = np.zeros(len(s)), np.full(len(s), np.inf)
     fits = (inside >= 0) & (outside >= sample) & pool.computes
-    fixed = np.full(len(s), work.forwards * work.layers * pool.fixed_layer_s)
-    collective = work.layers * work.allreduces * pool.layer_allreduce_s(s.micro_batch, s.g)
-    gradient = pool.gradient_allreduce_s(work.parameters, s)
-    table = len(pool.efficiency.table_flop) > 0
     return DpTable(
         settings=s,
-        share=_share_time(pool, s, fixed, collective, gradient, np.where(fits, most, 0.0)),
-        fixed_step_s=np.zeros(len(s)) if table else fixed,
-        collective_step_s=collective,
-        gradient_s=gradient,
+        share=share_time(pool, s, np.where(fits, most, 0.0)),
+        fixed_step_s=_fixed_s(pool, s),
+        collective_step_s=_collective_s(pool, s),
+        gradient_s=pool.gradient_allreduce_s(work.parameters, s),
         inside_byte=inside,
         outside_byte=outside,
         sample_byte=sample,
@@ -84,17 +80,28 @@ def dp_table(pool: TrainingPool, s: TrainingSettings) -> DpTable:
     )
 
 
-def _share_time(
-    pool: TrainingPool, s: TrainingSettings, fixed: Floats, collective: Floats, gradient: Floats, most: Floats
-) -> Staircase | MeasuredStaircase:
+def _fixed_s(pool: TrainingPool, s: TrainingSettings) -> Floats:
+    """passes L tau of a micro-step; a measured table has it inside."""
+    if pool.efficiency.table_flop:
+        return np.zeros(len(s))
+    return np.full(len(s), pool.work.forwards * pool.work.layers * pool.fixed_layer_s)
+
+
+def _collective_s(pool: TrainingPool, s: TrainingSettings) -> Floats:
+    """Tensor-parallel all-reduces of a micro-step."""
+    return pool.work.layers * pool.work.allreduces * pool.layer_allreduce_s(s.micro_batch, s.g)
+
+
+def share_time(pool: TrainingPool, s: TrainingSettings, most: Floats) -> Staircase | MeasuredStaircase:
+    """T(b) of K settings that hold at most so many samples."""
     micro_batch = np.full(len(s), ONE_BATCH) if pool.device.streams else s.micro_batch.astype(np.float64)
-    e = pool.efficiency
+    e, gradient = pool.efficiency, pool.gradient_allreduce_s(pool.work.parameters, s)
     if e.table_flop:
         return MeasuredStaircase(
             replicas=s.replicas,
             micro_batch=micro_batch,
             once_s=gradient,
-            step_s=collective,
+            step_s=_collective_s(pool, s),
             sample_flop=pool.work.train_flop / s.g,
             table_flop=np.array(e.table_flop),
             table_s=e.slowdown * np.array(e.table_s),
@@ -104,7 +111,7 @@ def _share_time(
         replicas=s.replicas,
         micro_batch=micro_batch,
         once_s=gradient,
-        step_s=fixed + collective,
+        step_s=_fixed_s(pool, s) + _collective_s(pool, s),
         sample_s=np.asarray(pool.charged.train_flop / (s.g * pool.sustained_flop_s), dtype=np.float64),
         most=most,
     )

@@ -1,0 +1,213 @@
+"""Measurement files as tidy rows: recognised by header, names resolved, what cannot be used counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from dse.catalog import load_catalog, load_device_file, load_model_file
+from dse.errors import InputError, unknown_name
+from dse.hardware import Accelerator
+from dse.workload import Transformer
+
+from . import (
+    collectives,
+    kernels,
+    loaded_serving,
+    phase_serving,
+    sharded_training,
+    static_serving,
+    wafer_serving,
+    wafer_training,
+)
+from .layout import Layout
+from .names import device_name, model_name
+
+LAYOUTS: tuple[Layout, ...] = (
+    static_serving.LAYOUT,
+    loaded_serving.LAYOUT,
+    phase_serving.LAYOUT,
+    wafer_serving.LAYOUT,
+    sharded_training.LAYOUT,
+    wafer_training.LAYOUT,
+    kernels.GEMM,
+    kernels.ATTENTION_PREFILL,
+    kernels.ATTENTION_DECODE,
+    collectives.NCCL,
+    collectives.TENSORRT_LLM,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """Devices and models of the user's own, by the name that a table uses."""
+
+    devices: Mapping[str, Path] = field(default_factory=dict)
+    models: Mapping[str, Path] = field(default_factory=dict)
+
+    def device(self, name: str, profile: str) -> Accelerator:
+        """A device, with the numbers of a profile where it has one."""
+        if name.endswith(".toml"):
+            return load_device_file(Path(name))
+        known = load_catalog()
+        return known.device(name, profile if profile in known.profiles[name] else "default")
+
+    def model(self, name: str) -> Transformer:
+        """A model."""
+        return load_model_file(Path(name)) if name.endswith(".json") else load_catalog().model(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """One table of measurements, tidy."""
+
+    file: str
+    layout: Layout
+    rows: pd.DataFrame
+    """Usable rows: the layout's columns with `device`, `model` and `profile` resolved and `line` in the file."""
+    skipped: Mapping[str, int]
+    """Why rows are not used, and how many."""
+
+    def groups(self) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
+        """Rows of one device, profile and data type, in the order of their names."""
+        for key, rows in self.rows.groupby(["device", "profile", "dtype"], sort=True):
+            device, profile, dtype = key if isinstance(key, tuple) else (key,)
+            yield (str(device), str(profile), str(dtype)), rows
+
+    def where(self, keep: pd.Series[bool]) -> Measurements:
+        """Some of the rows."""
+        return replace(self, rows=self.rows[keep])
+
+
+def read_measurements(path: Path, names: Names = Names(), profile: str = "") -> Measurements:
+    """One table; InputError where the file cannot be read, its header is unknown, or a number is none.
+
+    `profile` overrides the one that a row's software stack names.
+    """
+    frame = _frame(path)
+    layout = _recognised(path.name, frame)
+    tidy = layout.read(_checked(path.name, frame, layout))
+    tidy["line"] = np.arange(2, len(tidy) + 2)
+    known = load_catalog()
+    devices = {n: str(f) for n, f in names.devices.items()}
+    models = {n: str(f) for n, f in names.models.items()}
+    tidy["device"] = [devices.get(str(t)) or device_name(str(t), known.devices) for t in tidy["raw_device"]]
+    tidy["model"] = [models.get(str(t)) or model_name(str(t), known.models) for t in tidy["raw_model"]]
+    tidy["profile"] = [profile or _profile_of(d, s) for d, s in zip(tidy["device"], tidy["stack"], strict=True)]
+    why = pd.Series(tidy["unused"].astype(str), index=tidy.index)
+    if layout.has_model:
+        why = why.mask(tidy["model"] == "", "model not in the catalogue: " + tidy["raw_model"].astype(str))
+    why = why.mask(tidy["device"] == "", "device not in the catalogue: " + tidy["raw_device"].astype(str))
+    measured = tidy[[q.name for q in layout.quantities]].notna().any(axis=1)
+    why = why.mask((why == "") & ~measured, "no time given")
+    skipped = {str(k): int(v) for k, v in why[why != ""].value_counts().items()}
+    return Measurements(file=path.stem, layout=layout, rows=tidy[why == ""].reset_index(drop=True), skipped=skipped)
+
+
+def _profile_of(device: str, stack: str) -> str:
+    """A stack's profile where the device has it; single kernels and files have none of their own."""
+    if not device or stack == "kernel" or device.endswith(".toml"):
+        return "default"
+    return stack if stack in load_catalog().profiles[device] else "default"
+
+
+def _frame(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    try:
+        frame = pd.read_csv(path)
+    except (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise InputError(f"{path.name}: is not a CSV table ({str(error).splitlines()[0]})") from None
+    if frame.empty:
+        raise InputError(f"{path.name}: has a header but no rows; add measurements")
+    return frame
+
+
+def _recognised(file: str, frame: pd.DataFrame) -> Layout:
+    header = set(map(str, frame.columns))
+    for layout in LAYOUTS:
+        if layout.columns <= header:
+            return layout
+    nearest = max(LAYOUTS, key=lambda one: len(one.columns & header) / len(one.columns))
+    missing = ", ".join(sorted(nearest.columns - header))
+    raise InputError(
+        f"{file}: the header is of no known layout; nearest is {nearest.name!r}, which also needs {missing} "
+        "(docs/calibration.md lists the layouts)"
+    )
+
+
+_TEXT = {
+    "device", "framework", "model", "metric", "software", "core_grid", "dtype", "system", "backend", "model_path",
+    "precision", "sharding", "act_ckpt", "gemm_dtype", "attn_dtype", "kv_cache_dtype", "op_name", "nccl_dtype",
+    "allreduce_dtype",
+}  # fmt: skip
+
+
+def _checked(file: str, frame: pd.DataFrame, layout: Layout) -> pd.DataFrame:
+    """The frame with its numbers as numbers; every cell that is none is named."""
+    faults = []
+    checked = frame.copy()
+    for column in sorted(layout.columns - _TEXT):
+        values = pd.to_numeric(frame[column], errors="coerce")
+        given = frame[column].notna()
+        bad = given & (~np.isfinite(values.fillna(0.0)) | values.isna() | (values < 0))
+        for line in frame.index[bad][:3]:
+            faults.append(
+                f"{file}:{line + 2} [{column}]: got {str(frame[column][line])[:40]!r}, must be a number of at least 0"
+            )
+        if int(bad.sum()) > 3:
+            faults.append(f"{file} [{column}]: {int(bad.sum()) - 3} more cells like these")
+        checked[column] = values
+    if faults:
+        raise InputError(faults)
+    return checked
+
+
+def load_all(paths: list[Path], names: Names, profile: str) -> list[Measurements]:
+    """Every table of files and folders; a folder gives all its tables of a known layout."""
+    found, faults = [], []
+    for path in paths:
+        files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
+        known = [f for f in files if not path.is_dir() or _is_known(f)]
+        if path.is_dir() and not known:
+            faults.append(f"{path}: holds no CSV file of a known layout")
+        for file in known:
+            try:
+                found.append(read_measurements(file, names, profile))
+            except InputError as error:
+                faults += error.faults
+    if faults:
+        raise InputError(faults)
+    return found
+
+
+def _is_known(path: Path) -> bool:
+    header = set(map(str, pd.read_csv(path, nrows=0).columns))
+    return any(layout.columns <= header for layout in LAYOUTS)
+
+
+def named_files(given: list[str], option: str, ending: str) -> dict[str, Path]:
+    """`NAME=FILE` options as a table; InputError with every fault."""
+    found, faults = {}, []
+    for text in given:
+        name, _, file = text.partition("=")
+        if not name or not file.endswith(ending):
+            faults.append(f"{option} {text!r}: give NAME=FILE{ending}, where NAME is what the table calls it")
+        elif not Path(file).is_file():
+            faults.append(f"{option} {name}: there is no file {file}")
+        else:
+            found[name] = Path(file)
+    if faults:
+        raise InputError(faults)
+    return found
+
+
+def check_profile(device: str, profile: str) -> None:
+    """UnknownNameError where a catalogue device lacks a profile."""
+    known = load_catalog()
+    if device in known.devices and profile not in known.profiles[device]:
+        raise InputError(unknown_name(f"catalog [{device}]", "profile", profile, known.profiles[device]))

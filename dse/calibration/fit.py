@@ -1,0 +1,169 @@
+"""Robust least squares on log errors: the numbers of a device and phase, how sure they are, and what cannot be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from dse.hardware import Accelerator, Efficiency, Phase
+from dse.workload import Transformer
+
+from .layout import Layout, Parameter
+
+Floats = NDArray[np.float64]
+ModelOf = Callable[[str], Transformer]
+
+LINEAR_UP_TO = 0.05
+"""Log error beyond which a row counts less than its square: one in twenty."""
+UNSURE = 0.5
+"""A standard error of a logarithm from which on a number is not identified: about a factor of 1.6 either way."""
+PRIOR_ERROR = 0.07
+"""Where the device's own numbers are a prior: the log error of a row that weighs as much as a parameter that is one
+`prior_sd` away from them; what rows of real stacks typically miss."""
+STEP = 1e-4
+"""Of a logarithm, for derivatives."""
+BLIND = 1e-9
+"""A direction that changes errors by less than this share of the most telling one changes nothing."""
+NEAR = 1.05
+"""A value within this factor of a bound is at it."""
+Z80 = 1.2816
+"""Half-width of an 80 % interval of a normal distribution, in standard deviations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """One number as fitted."""
+
+    parameter: Parameter
+    value: float
+    low: float
+    """80 % interval, from the curvature of the error."""
+    high: float
+    at_bound: bool
+    identified: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """All numbers of a fit."""
+
+    numbers: tuple[Fitted, ...]
+    n: int
+
+    @property
+    def unidentified(self) -> tuple[Fitted, ...]:
+        """What the data cannot tell."""
+        return tuple(f for f in self.numbers if not f.identified)
+
+
+def with_numbers(device: Accelerator, parameters: Sequence[Parameter], values: Sequence[float]) -> Accelerator:
+    """The device with these numbers in place of its own, for every data type."""
+    efficiency: dict[Phase, Efficiency] = dict(device.efficiency)
+    link: dict[str, float] = {}
+    for parameter, value in zip(parameters, values, strict=True):
+        gone = parameter.may_vanish and value <= parameter.low * NEAR
+        for place, key in parameter.targets:
+            if place == "link":
+                link[key] = value
+            else:
+                changed: dict[str, Any] = {key: 0.0 if gone else value, "by_dtype": {}, "table_flop": (), "table_s": ()}
+                efficiency[place] = replace(efficiency[place], **changed)
+    return replace(device, efficiency=efficiency, **link)  # type: ignore[arg-type]
+
+
+def log_errors(layout: Layout, rows: pd.DataFrame, device: Accelerator, model_of: ModelOf) -> pd.DataFrame:
+    """log(predicted/measured), a column a quantity, a row a measurement; NaN where nothing was measured."""
+    errors = pd.DataFrame(np.nan, index=rows.index, columns=[q.name for q in layout.quantities], dtype=np.float64)
+    for (model, _), part in rows.groupby(["model", "dtype"], sort=False):
+        predicted = layout.predict(part, device, model_of(str(model)) if layout.has_model else None)
+        for name, values in predicted.items():
+            measured = part[name].to_numpy(dtype=np.float64)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                errors.loc[part.index, name] = np.log(np.asarray(values) / measured)
+    return errors
+
+
+def fit(
+    layout: Layout,
+    rows: pd.DataFrame,
+    device: Accelerator,
+    parameters: Sequence[Parameter],
+    model_of: ModelOf,
+    *,
+    prior: bool = False,
+) -> Fit:
+    """Chooses the parameters that explain the rows best; the others keep the device's numbers.
+
+    Minimises sum rho(w log(predicted/measured)) with the soft-l1 rho, which outliers pull little, over the logarithms
+    of the parameters within their bounds. A parameter that may vanish and ends at its lower bound is none: 0.
+
+    With `prior`, what the rows cannot tell stays near the device's own numbers: the distance of each logarithm counts
+    as one more row, lightly.
+
+    Source of rho: Huber-like soft l1, as in SciPy's least_squares (Triggs et al., "Bundle Adjustment", 2000).
+    """
+    fitted = [q for q in layout.quantities if q.name not in layout.check_only]
+    weights = np.array([q.weight for q in fitted])
+
+    def residuals(logs: Floats) -> Floats:
+        changed = with_numbers(device, parameters, np.exp(logs).tolist())
+        errors = log_errors(layout, rows, changed, model_of)[[q.name for q in fitted]].to_numpy() * weights
+        pull = pull_weight * (logs - centre) if prior else np.empty(0)
+        return np.concatenate([errors[np.isfinite(errors)], pull])
+
+    low, high = (np.log([getattr(p, side) for p in parameters]) for side in ("low", "high"))
+    centre = np.clip(np.log([_own(device, p) for p in parameters]), low, high)
+    pull_weight = PRIOR_ERROR / np.array([p.prior_sd for p in parameters])
+    start = np.clip(np.log([p.start for p in parameters]), low + 1e-3, high - 1e-3)
+    found = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=LINEAR_UP_TO)
+    sigma = _standard_errors(_jacobian(residuals, found.x), residuals(found.x))
+    n = len(residuals(found.x)) - (len(parameters) if prior else 0)
+    return Fit(
+        n=n,
+        numbers=tuple(_fitted(p, float(x), float(s)) for p, x, s in zip(parameters, found.x, sigma, strict=True)),
+    )
+
+
+def _own(device: Accelerator, p: Parameter) -> float:
+    """The device's own number, or where to start from if it has none."""
+    place, key = p.targets[0]
+    value = getattr(device if place == "link" else device.efficiency[place], key)
+    return float(value) if value else p.start
+
+
+def _jacobian(residuals: Callable[[Floats], Floats], at: Floats) -> Floats:
+    """Central differences; at a bound they look beyond it, so that a number there still shows what it does."""
+    steps = STEP * np.eye(len(at))
+    return np.stack([(residuals(at + h) - residuals(at - h)) / (2.0 * STEP) for h in steps], axis=1)
+
+
+def _standard_errors(jacobian: Floats, errors: Floats) -> Floats:
+    """Standard error of each logarithm: s sqrt(diag (J'J)^-1), s from the median error; infinite where J is blind."""
+    if len(errors) <= jacobian.shape[1]:
+        return np.full(jacobian.shape[1], np.inf)
+    scale = max(1.4826 * float(np.median(np.abs(errors))), 1e-6)
+    _, singular, vt = np.linalg.svd(jacobian, full_matrices=False)
+    seen = np.maximum(singular, BLIND * singular.max(initial=1e-30))
+    return np.asarray(scale * np.sqrt(((vt.T / seen) ** 2).sum(axis=1)), dtype=np.float64)
+
+
+def _fitted(p: Parameter, log_value: float, sigma: float) -> Fitted:
+    value = float(np.exp(log_value))
+    at_low, at_high = value <= p.low * NEAR, value >= p.high / NEAR
+    vanished = p.may_vanish and at_low
+    with np.errstate(over="ignore"):
+        spread = float(np.exp(min(Z80 * sigma, 50.0)))
+    return Fitted(
+        parameter=p,
+        value=0.0 if vanished else value,
+        low=0.0 if vanished else max(value / spread, p.low),
+        high=p.low if vanished else min(value * spread, p.high),
+        at_bound=at_low or at_high,
+        identified=vanished or (sigma < UNSURE and not (at_low and not p.may_vanish)),
+    )

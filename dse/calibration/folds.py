@@ -1,0 +1,57 @@
+"""Errors on rows that a fit did not see: one model, or one shape, left out at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from dse.hardware import Accelerator
+
+from .accuracy import covered_frac, interval
+from .fit import ModelOf, fit, log_errors, with_numbers
+from .layout import Layout, Parameter
+
+KEYS = ("model", "shape")
+"""What a fold leaves out. Never random rows: neighbours of a row would give it away."""
+
+
+def held_out_errors(
+    layout: Layout,
+    rows: pd.DataFrame,
+    device: Accelerator,
+    parameters: Sequence[Parameter],
+    model_of: ModelOf,
+    key: str,
+) -> pd.DataFrame | None:
+    """log(predicted/measured) of every row by the fit that left out all rows of its model, or shape.
+
+    None where there is but one of them. With fewer than eight rows, one row is left out at a time instead.
+    """
+    fold = rows[key].astype(str) if len(rows) >= FEW_ROWS else pd.Series(range(len(rows)), index=rows.index).astype(str)
+    if fold.nunique() < 2:
+        return None
+    errors = pd.DataFrame(np.nan, index=rows.index, columns=[q.name for q in layout.quantities], dtype=np.float64)
+    for value in fold.unique():
+        out = fold == value
+        found = fit(layout, rows[~out], device, parameters, model_of, prior=True)
+        fitted = with_numbers(device, parameters, [f.value for f in found.numbers])
+        errors[out] = log_errors(layout, rows[out], fitted, model_of)
+    return errors
+
+
+FEW_ROWS = 8
+
+
+def held_out_coverage(errors: pd.Series[float], fold: pd.Series[str]) -> float:
+    """Share of rows inside the 80 % interval that the other folds' errors give."""
+    inside, n = 0.0, 0
+    for value in fold.unique():
+        out = fold == value
+        low, high = interval(errors[~out])
+        measured = int(errors[out].notna().sum())
+        if measured and np.isfinite(low):
+            inside += covered_frac(errors[out], low, high) * measured
+            n += measured
+    return inside / n if n else float("nan")

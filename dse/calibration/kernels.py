@@ -1,0 +1,111 @@
+"""Single kernels against the law t = tau + max(F/(P e_c), Q/(B e_m)): matrix products and attention.
+
+Layouts of the operator tables that NVIDIA aiconfigurator ships (2026). No profile describes single kernels, so the law
+is fitted on the table and judged on the shapes that the fit did not see. All numbers sit in the phase `prefill`, whose
+`fixed_layer_s` is the time of one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from dse.hardware import Accelerator
+from dse.units import DTYPE_BYTE
+from dse.workload import Transformer
+
+from .layout import Floats, Layout, Quantity, compute, fixed, memory, numbers
+
+CALL = (
+    compute(("prefill", "compute"), start=0.6),
+    memory(("prefill", "memory"), start=0.7),
+    fixed(("prefill", "fixed_layer_s"), start=5e-6, high=1e-3),
+)
+LONG_NAMES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
+HEAD = 128
+"""Size of an attention head in those tables."""
+
+
+def call_s(rows: pd.DataFrame, device: Accelerator, _: Transformer | None) -> Mapping[str, Floats]:
+    """One call [s]."""
+    dtype = str(rows["dtype"].iloc[0])
+    e, peak = device.efficiency["prefill"].at(dtype), device.peak(dtype) or max(device.peak_flop_s.values())
+    arithmetic_s = numbers(rows, "flop") / (peak * e.compute)
+    traffic_s = numbers(rows, "moved_byte") / (device.memory_bandwidth_byte_s * e.memory)
+    return {"call_s": e.fixed_layer_s + np.maximum(arithmetic_s, traffic_s)}
+
+
+def _tidy(
+    frame: pd.DataFrame, dtype: pd.Series[str], shape: pd.Series[str], flop: Floats, byte: Floats
+) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "raw_device": frame["system"],
+            "raw_model": "",
+            "stack": "kernel",
+            "dtype": dtype,
+            "shape": shape,
+            "unused": np.where(numbers(frame, "latency_ms") > 0, "", "no time given"),
+            "flop": flop,
+            "moved_byte": byte,
+            "call_s": frame["latency_ms"] / 1e3,
+        }
+    )
+
+
+def read_gemm(frame: pd.DataFrame) -> pd.DataFrame:
+    """m x k times k x n: 2 m n k flop; both factors read, the product written in 16 bit."""
+    m, n, k = (numbers(frame, c) for c in ("m", "n", "k"))
+    dtype = frame["gemm_dtype"].replace(LONG_NAMES)
+    byte = dtype.map(lambda d: DTYPE_BYTE.get(str(d), 2.0)).to_numpy(dtype=np.float64)
+    return _tidy(frame, dtype, frame["m"].astype(str), 2.0 * m * n * k, byte * (m * k + k * n) + 2.0 * m * n)
+
+
+def read_prefill(frame: pd.DataFrame) -> pd.DataFrame:
+    """Causal attention of b prompts of n tokens: 2 b a d n^2 flop; queries, keys, values and the result move."""
+    b, n, a, k = (numbers(frame, c) for c in ("batch_size", "isl", "num_heads", "kv"))
+    flop = 2.0 * b * a * HEAD * n**2
+    return _tidy(frame, frame["attn_dtype"].replace(LONG_NAMES), frame["isl"].astype(str), flop,
+                 2.0 * b * n * HEAD * (2.0 * a + 2.0 * k))  # fmt: skip
+
+
+def read_decode(frame: pd.DataFrame) -> pd.DataFrame:
+    """One token of b sequences at context c: 4 b a d c flop; the KV cache is read."""
+    b, c, a, k = (numbers(frame, x) for x in ("batch_size", "kv_len", "num_heads", "kv"))
+    dtype = frame["kv_cache_dtype"].replace(LONG_NAMES)
+    byte = dtype.map(lambda d: DTYPE_BYTE.get(str(d), 2.0)).to_numpy(dtype=np.float64)
+    return _tidy(frame, dtype, frame["kv_len"].astype(str), 4.0 * b * a * HEAD * c, byte * 2.0 * b * c * k * HEAD)
+
+
+GEMM = Layout(
+    name="matrix products",
+    columns=frozenset({"system", "gemm_dtype", "m", "n", "k", "latency_ms"}),
+    quantities=(Quantity(name="call_s", phase="gemm"),),
+    parameters=CALL,
+    read=read_gemm,
+    predict=call_s,
+    has_model=False,
+    kernels=True,
+)
+ATTENTION_PREFILL = Layout(
+    name="attention, prefill",
+    columns=frozenset({"system", "batch_size", "isl", "num_heads", "kv", "attn_dtype", "latency_ms"}),
+    quantities=(Quantity(name="call_s", phase="attention prefill"),),
+    parameters=CALL,
+    read=read_prefill,
+    predict=call_s,
+    has_model=False,
+    kernels=True,
+)
+ATTENTION_DECODE = Layout(
+    name="attention, decode",
+    columns=frozenset({"system", "batch_size", "kv_len", "num_heads", "kv", "kv_cache_dtype", "latency_ms"}),
+    quantities=(Quantity(name="call_s", phase="attention decode"),),
+    parameters=CALL,
+    read=read_decode,
+    predict=call_s,
+    has_model=False,
+    kernels=True,
+)

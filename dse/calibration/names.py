@@ -1,0 +1,75 @@
+"""What measurement tables call devices, models and stacks, and what the catalogue calls them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+DEVICES = {
+    "a100": "a100-40gb-sxm",
+    "a100_sxm": "a100-80gb-sxm",
+    "h100": "h100-80gb-sxm",
+    "h100_sxm": "h100-80gb-sxm",
+    "h200": "h200-141gb-sxm",
+    "h200_sxm": "h200-141gb-sxm",
+    "b200": "b200-180gb-sxm",
+    "b200_sxm": "b200-180gb-sxm",
+    "gb200": "gb200-nvl72",
+}
+"""A bare A100 is the 40 GB card: so in the tables that do not say."""
+
+MODELS = {
+    "llama38b": "llama-3.1-8b",
+    "llama370b": "llama-3.1-70b",
+    "qwen27b": "qwen2.5-7b",
+    "qwen272b": "qwen2.5-72b",
+    "deepseekr1": "deepseek-v3",
+}
+"""Releases that share the shape of one that the catalogue has."""
+
+STACKS = {
+    "tensorrt-llm": "tensorrt-llm",
+    "trtllm": "tensorrt-llm",
+    "trt": "tensorrt-llm",
+    "vllm": "vllm",
+    "sglang": "sglang",
+}
+
+_NOISE = re.compile(r"(^meta-)|(-(hf|chat|instruct|it|fp8|fp4|bf16))+$")
+
+
+def device_name(text: str, known: Iterable[str]) -> str:
+    """The catalogue's name of a device; empty if there is none.
+
+    >>> [device_name(t, ["a100-40gb-sxm", "wse-3"]) for t in ("A100", "WSE-3", "MI250 (2 GCD)")]
+    ['a100-40gb-sxm', 'wse-3', '']
+    """
+    wanted = text.strip().lower()
+    name = DEVICES.get(wanted, wanted)
+    return name if name in set(known) else ""
+
+
+def model_name(text: str, known: Iterable[str]) -> str:
+    """The catalogue's name of a model, whatever its owner, its spelling and its release; empty if there is none.
+
+    >>> known = ["llama-2-7b", "llama-3.1-8b", "codellama-34b"]
+    >>> [model_name(t, known) for t in ("meta-llama/Llama-2-7b-hf", "Meta-Llama-3-8B", "CodeLLaMA-34B", "BERT-base")]
+    ['llama-2-7b', 'llama-3.1-8b', 'codellama-34b', '']
+    """
+    plain = text.strip().lower().rsplit("/", 1)[-1]
+    while (shorter := _NOISE.sub("", plain)) != plain:
+        plain = shorter
+    bare = re.sub(r"[^a-z0-9]", "", plain)
+    by_bare = {re.sub(r"[^a-z0-9]", "", name): name for name in known}
+    wanted = MODELS.get(bare, "")
+    return by_bare.get(re.sub(r"[^a-z0-9]", "", wanted) if wanted else bare, "")
+
+
+def stack_name(text: str) -> str:
+    """The profile that describes a software stack.
+
+    >>> stack_name("TensorRT-LLM"), stack_name("vLLM"), stack_name("llama.cpp")
+    ('tensorrt-llm', 'vllm', 'llama.cpp')
+    """
+    plain = text.strip().lower()
+    return STACKS.get(plain, plain)
