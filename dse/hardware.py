@@ -42,6 +42,8 @@ class Efficiency:
     """e_a: share of the dense peak that attention scores achieve; None: e_c."""
     sequence_s: float = 0.0
     """sigma: time of the host per sequence and serving pass: scheduling, sampling, sending a token [s]."""
+    exposed: float = 1.0
+    """Share of a training step's last all-reduce, of gradients, that no backward pass hides."""
     by_dtype: Mapping[str, Efficiency] = field(default_factory=dict)
     """Numbers of their own for some data types of the arithmetic."""
     times: PassTimes | None = None

@@ -131,7 +131,9 @@ def fit(
 
 
 def _own(device: Accelerator, p: Parameter) -> float:
-    """The device's own number, or where to start from if it has none."""
+    """Centre of a parameter's prior: its own, else the device's number, or where to start from if there is none."""
+    if p.prior is not None:
+        return p.prior
     place, key = p.targets[0]
     value = getattr(device if place == "link" else device.efficiency[place], key)
     return float(value) if value else p.start

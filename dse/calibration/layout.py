@@ -43,6 +43,8 @@ class Parameter:
     """The measurement that would show it."""
     prior_sd: float
     """Where the device's own number is a prior: how far its logarithm may be off."""
+    prior: float | None = None
+    """Where that prior is not the device's own number."""
     may_vanish: bool = False
     """Whether none of it (the lower bound) is a sensible answer."""
 
@@ -118,6 +120,21 @@ def sequence(*targets: Target) -> Parameter:
         start=2e-5,
         wanted=SEQUENCE_WANTED,
         prior_sd=2.0,
+        may_vanish=True,
+    )
+
+
+def exposed(*targets: Target) -> Parameter:
+    """Share of the gradients' all-reduce that a step waits for; sharded stacks are built to hide it."""
+    return Parameter(
+        name="exposed",
+        targets=targets,
+        low=1e-3,
+        high=1.0,
+        start=0.1,
+        wanted="runs that span nodes, with few micro-steps a step",
+        prior_sd=2.0,
+        prior=1e-3,
         may_vanish=True,
     )
 

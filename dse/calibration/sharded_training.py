@@ -10,7 +10,7 @@ import pandas as pd
 from dse.hardware import Accelerator
 from dse.workload import Transformer
 
-from .layout import Floats, Layout, Parameter, Quantity, attention, compute, fixed, numbers, shape_of
+from .layout import Floats, Layout, Parameter, Quantity, attention, compute, exposed, fixed, numbers, shape_of
 from .training_step import step_s
 
 FIXED = fixed(("train", "fixed_layer_s"), start=1e-3, high=0.05)
@@ -74,7 +74,7 @@ LAYOUT = Layout(
         }
     ),
     quantities=(Quantity(name="step_s", phase="train"),),
-    parameters=(*TRAIN_PARAMETERS, attention(("train", "attention"))),
+    parameters=(*TRAIN_PARAMETERS, attention(("train", "attention")), exposed(("train", "exposed"))),
     read=read,
     predict=predict,
 )

@@ -35,6 +35,8 @@ class _Numbers(_Part):
     """Share of the dense peak that attention scores achieve; without it `compute`."""
     sequence_s: AtLeast0 = 0.0
     """Time of the host per sequence and serving pass."""
+    exposed: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 1.0
+    """Share of the last all-reduce of a training step that no backward pass hides."""
     table_flop: list[Above0] = []
     """Measured table in place of the law: flop per device of a pass -> time without communication."""
     table_s: list[Above0] = []
@@ -56,6 +58,7 @@ class _Numbers(_Part):
             fixed_layer_s=self.fixed_layer_s,
             attention=self.attention,
             sequence_s=self.sequence_s,
+            exposed=self.exposed,
             by_dtype=dict(by_dtype),
             table_flop=tuple(self.table_flop),
             table_s=tuple(self.table_s),
@@ -181,6 +184,7 @@ def _efficiency_table(e: Efficiency) -> dict[str, object]:
     table: dict[str, object] = {"compute": e.compute, "memory": e.memory, "fixed_layer_s": e.fixed_layer_s}
     table |= {"attention": e.attention} if e.attention is not None else {}
     table |= {"sequence_s": e.sequence_s} if e.sequence_s else {}
+    table |= {"exposed": e.exposed} if e.exposed != 1.0 else {}
     table |= {"table_flop": e.table_flop, "table_s": e.table_s} if e.table_flop else {}
     plain = {key: _plain(value) for key, value in table.items()}
     dtypes = {dtype: _efficiency_table(numbers) for dtype, numbers in e.by_dtype.items()}

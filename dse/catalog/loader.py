@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from dse.catalog.device_file import EFFICIENCY_KEY, FACT_KEY
 from dse.errors import InputError, UnknownNameError, unknown_name
@@ -38,9 +38,9 @@ DEVICE_DIMENSION: Mapping[str, str] = {
 }
 PRICE_DIMENSION: Mapping[str, str] = {"rental": "USD/h", "capex": "USD"}
 EFFICIENCY_DIMENSION: Mapping[str, str] = {
-    "compute": "1", "memory": "1", "fixed_layer": "s", "attention": "1", "sequence": "s",
+    "compute": "1", "memory": "1", "fixed_layer": "s", "attention": "1", "sequence": "s", "exposed": "1",
 }  # fmt: skip
-OPTIONAL_EFFICIENCY = {"attention", "sequence"}
+OPTIONAL_EFFICIENCY = {"attention", "sequence", "exposed"}
 LINK_DIMENSION: Mapping[str, str] = {"bandwidth": "byte/s", "latency": "s", "capex": "USD", "power": "W"}
 MODEL_FIELDS: tuple[str, ...] = (
     "layers", "hidden", "heads", "kv_heads", "head_size", "feed_forward", "vocabulary", "gated",
@@ -149,40 +149,47 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
 
 
 def _read(folder: Path, table: str, faults: list[str]) -> list[Fact]:
-    path = folder / f"{table}.csv"
+    """A table's rows: of its own file, and of those that carry on its name, as fitted profiles do."""
     facts: list[Fact] = []
-    seen: dict[tuple[str, ...], int] = {}
-    with path.open(newline="", encoding="utf-8") as file:
-        for line, row in enumerate(csv.DictReader(file), start=2):
-            where = f"{path.name}:{line}"
-            if None in row or any(v is None for v in row.values()):
-                faults.append(f"{where}: the row has more or fewer fields than the header")
-                continue
-            if row["grade"] not in ("A", "B", "C", "D"):
-                faults.append(f"{where}: grade is {row['grade']!r}, must be A, B, C or D")
-            for needed in ("source", "date", "value"):
-                if not row[needed].strip():
-                    faults.append(f"{where}: {needed} is empty; every number has one")
-            fact = Fact(
-                table=table,
-                name=row[_TABLES[table][0]],
-                profile=row.get("profile", ""),
-                phase=row.get("phase", ""),
-                dtype=row.get("dtype", ""),
-                parameter=row["parameter"],
-                value=row["value"],
-                unit=row["unit"],
-                low=row.get("low", ""),
-                high=row.get("high", ""),
-                source=row["source"],
-                date=row["date"],
-                grade=cast("Grade", row["grade"]),
-            )
-            if fact.key in seen:
-                faults.append(f"{where}: repeats line {seen[fact.key]} ({', '.join(filter(None, fact.key))})")
-            seen[fact.key] = line
-            facts.append(fact)
+    seen: dict[tuple[str, ...], str] = {}
+    for path in sorted(folder.glob(f"{table}.csv")) + sorted(folder.glob(f"{table}_*.csv")):
+        with path.open(newline="", encoding="utf-8") as file:
+            for line, row in enumerate(csv.DictReader(file), start=2):
+                fact = _fact(table, f"{path.name}:{line}", row, faults)
+                if fact is None:
+                    continue
+                if fact.key in seen:
+                    about = ", ".join(filter(None, fact.key))
+                    faults.append(f"{path.name}:{line}: repeats {seen[fact.key]} ({about})")
+                seen[fact.key] = f"line {line} of {path.name}"
+                facts.append(fact)
     return facts
+
+
+def _fact(table: str, where: str, row: Mapping[str | None, Any], faults: list[str]) -> Fact | None:
+    if None in row or any(v is None for v in row.values()):
+        faults.append(f"{where}: the row has more or fewer fields than the header")
+        return None
+    if row["grade"] not in ("A", "B", "C", "D"):
+        faults.append(f"{where}: grade is {row['grade']!r}, must be A, B, C or D")
+    for needed in ("source", "date", "value"):
+        if not row[needed].strip():
+            faults.append(f"{where}: {needed} is empty; every number has one")
+    return Fact(
+        table=table,
+        name=row[_TABLES[table][0]],
+        profile=row.get("profile", ""),
+        phase=row.get("phase", ""),
+        dtype=row.get("dtype", ""),
+        parameter=row["parameter"],
+        value=row["value"],
+        unit=row["unit"],
+        low=row.get("low", ""),
+        high=row.get("high", ""),
+        source=row["source"],
+        date=row["date"],
+        grade=cast("Grade", row["grade"]),
+    )
 
 
 def si_value(fact: Fact, dimension: str, faults: list[str]) -> float:
@@ -292,12 +299,15 @@ def _efficiency(where: str, rows: Mapping[str, Fact], faults: list[str]) -> Effi
     for share in ("compute", "memory", "attention"):
         if not 0 < v.get(share, 0.5) <= 1:
             faults.append(f"efficiency.csv [{where}, {share}]: must be in (0, 1]")
+    if v.get("exposed", 0.0) > 1:
+        faults.append(f"efficiency.csv [{where}, exposed]: must be in [0, 1]")
     return Efficiency(
         compute=v.get("compute", math.nan),
         memory=v.get("memory", math.nan),
         fixed_layer_s=v.get("fixed_layer", math.nan),
         attention=v.get("attention"),
         sequence_s=v.get("sequence", 0.0),
+        exposed=v.get("exposed", 1.0),
     )
 
 

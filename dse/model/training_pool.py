@@ -111,14 +111,14 @@ class TrainingPool:
         return slowdown * allreduce_s(message, g, byte_s, self.device.link_efficiency, latency_s)
 
     def gradient_allreduce_s(self, parameters: Floats | float, s: TrainingSettings) -> Floats:
-        """Last all-reduce of a step, over the replicas, of what each holds of these parameters [s].
+        """What a step waits for its last all-reduce, over the replicas, of what each holds of these parameters [s].
 
-        Scale-out where the pool spans nodes.
+        Scale-out where the pool spans nodes. A stack that hides part of it behind backward passes waits for the rest.
         """
         byte_s, latency_s = self.tier(s.n <= self.device.node_size)
         held, replicas = ACTIVATION_BYTE * parameters / s.g, np.maximum(s.replicas, 1.0)
-        slowdown = self.efficiency.slowdown
-        return slowdown * allreduce_s(held, replicas, byte_s, self.device.link_efficiency, latency_s)
+        waited = self.efficiency.slowdown * self.efficiency.exposed
+        return waited * allreduce_s(held, replicas, byte_s, self.device.link_efficiency, latency_s)
 
     def states_byte(self, parameters: Floats | float, s: TrainingSettings) -> Floats:
         """Weights, gradients and optimizer states on one device."""

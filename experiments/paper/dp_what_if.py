@@ -15,7 +15,7 @@ from dse.catalog import load_catalog
 from dse.hardware import Efficiency
 
 from .dp_fleet import Fleet, fleet
-from .setting import study, with_efficiency
+from .setting import PROFILE, study, with_efficiency
 from .statement import nearest_that_holds
 
 SLOWEST_TAU_S, SLOWEST_LINK_BYTE_S = 1.0, 1e8
@@ -27,7 +27,7 @@ NEAR_FULL: Final = 0.8
 
 
 def _wafer() -> Efficiency:
-    return load_catalog().device("wse-3").efficiency["train"]
+    return load_catalog().device("wse-3", PROFILE).efficiency["train"]
 
 
 def _changed(model: str, **train: float) -> Fleet:

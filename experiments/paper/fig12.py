@@ -26,7 +26,7 @@ from .picture import BOUND, GPU, MIX, WSE
 from .pp_fleet import SIZES, Layout, Scored, gpu_alone, hybrid, layout, space, wafer_alone
 from .pp_placements import MICRO_BATCHES, memory_that_gives, placements
 from .pp_replay import replayed_samples_s
-from .setting import MODELS, with_memory
+from .setting import PROFILE, MODELS, with_memory
 from .statement import Statement, nearest_that_holds
 
 NAME: Final = "fig12"
@@ -106,7 +106,7 @@ def _gpus(at: Layout) -> float:
 
 def _of_full_rate(found: Scored, collect: int) -> float:
     """Share of a call to the wafer that is not fixed: its utilisation law, w/(w + w_half)."""
-    fixed_s = 3.0 * load_catalog().device("wse-3").efficiency["train"].fixed_layer_s
+    fixed_s = 3.0 * load_catalog().device("wse-3", PROFILE).efficiency["train"].fixed_layer_s
     return 1.0 - fixed_s / (float(found.system["wafer_layer_s"]) * collect)
 
 

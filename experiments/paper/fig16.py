@@ -18,7 +18,7 @@ from dse.catalog import load_catalog
 
 from .pd_fleet import PAIRS, TOKENS, optimal_ratio, ratio_text
 from .picture import heat_map, tokens_text
-from .setting import with_efficiency
+from .setting import PROFILE, with_efficiency
 from .statement import Statement, nearest_that_holds, within_factor
 
 NAME: Final = "fig16"
@@ -98,7 +98,7 @@ def _what_if(model: str, rows: pd.DataFrame, least: float) -> str:
     """The wafer's fixed time in decode at which the smallest ratio is the paper's, where it is too small."""
     if within_factor(least, PAPER_LEAST, 2.0):
         return ""
-    row, now = rows[rows["gpu_per_wse"] == least].iloc[0], load_catalog().device("wse-3").efficiency["decode"]
+    row, now = rows[rows["gpu_per_wse"] == least].iloc[0], load_catalog().device("wse-3", PROFILE).efficiency["decode"]
     shape = int(row["input_tokens"]), int(row["output_tokens"])
 
     def holds(fixed_layer_s: float) -> bool:

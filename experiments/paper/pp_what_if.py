@@ -13,7 +13,7 @@ from dse.catalog import load_catalog
 from dse.hardware import Efficiency
 
 from .pp_fleet import OFFLOADED, Layout, gpu_alone, hybrid, layers, wafer_alone
-from .setting import Change, with_efficiency
+from .setting import PROFILE, Change, with_efficiency
 from .statement import nearest_that_holds
 
 SLOWEST_TAU_S: Final = 1.0
@@ -22,7 +22,7 @@ LEAST_COMPUTE: Final = 1e-4
 
 
 def _wafer() -> Efficiency:
-    return load_catalog().device("wse-3").efficiency["train"]
+    return load_catalog().device("wse-3", PROFILE).efficiency["train"]
 
 
 def gains(at: Layout, wse: Change | None = None) -> bool:

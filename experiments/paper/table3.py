@@ -23,7 +23,7 @@ from dse.catalog import load_catalog
 
 from .pd_fleet import A100_80, PAIRS, TOKENS, Pair, design
 from .picture import GPU, WSE
-from .setting import Change, with_efficiency
+from .setting import PROFILE, Change, with_efficiency
 from .statement import Statement, nearest_that_holds
 
 NAME: Final = "table3"
@@ -115,7 +115,7 @@ def _what_if(model: str, paper_gb_s: float) -> str:
         peak = _peak(pair, with_efficiency("prefill", compute=compute))
         return peak["tok_s"] * peak["kv_byte"] / 1e9
 
-    now = load_catalog().device(pair.gpu).efficiency["prefill"].compute
+    now = load_catalog().device(pair.gpu, PROFILE).efficiency["prefill"].compute
     compute = nearest_that_holds(lambda c: kv_gb_s(c) >= paper_gb_s, now, 1.0)
     if math.isnan(compute):
         return f"; no compute efficiency gives it, 1 instead of {now:g} gives {kv_gb_s(1.0):.3g} GB/s"

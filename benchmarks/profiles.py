@@ -1,0 +1,252 @@
+"""Writes the catalogue's fitted profiles and their errors: python benchmarks/profiles.py FOLDER_OF_MEASUREMENTS.
+
+The tables are public measurements; docs/calibration.md says which. Rows are written to
+`dse/catalog/efficiency_fitted.csv`, `dse/catalog/accuracy.csv` and `dse/catalog/sources_fitted.csv`.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from dse.calibration.accuracy import accuracy, interval
+from dse.calibration.data import Measurements, Names, load_all
+from dse.calibration.fit import log_errors
+from dse.calibration.profiles import (
+    HARDWARE,
+    LONGEST_TRAINED,
+    PLAIN,
+    Profile,
+    cautious,
+    quantity_errors,
+    stack_profiles,
+)
+from dse.hardware import Efficiency, Phase
+
+CATALOG = Path(__file__).parent.parent / "dse" / "catalog"
+DATA: Mapping[str, tuple[str, str]] = {
+    "serving, static batches": ("LLM-Inference-Bench (Argonne, 2025-07), static batches end to end", "2025-07"),
+    "serving under load": ("InferenceX points as NVIDIA aiconfigurator 0.12 ships them, under load", "2026-04"),
+    "serving, phases apart": ("Splitwise lab runs (2024-04), Llama-2-70B on four GPUs", "2024-04"),
+    "serving, one request": ("WaferLLM (OSDI 2025, arXiv 2502.04563), batch 1 on WSE-2", "2025"),
+    "training, sharded": ("MosaicML llm-foundry MPT runs (2025-07), FSDP", "2025-07"),
+    "training, wafer": ("Zhang et al., arXiv 2409.00287 (CS-2), and two ALCF logs (CS-3)", "2025-12"),
+}
+"""Layout -> what its rows are, and their date."""
+CARRIED: Mapping[tuple[str, str], str] = {
+    ("a100-80gb-sxm", "tensorrt-llm"): "a100-40gb-sxm",
+    ("a100-80gb-sxm", "vllm"): "a100-40gb-sxm",
+    ("wse-3", "waferllm"): "wse-2",
+    ("h200-141gb-sxm", "fsdp"): "h100-80gb-sxm",
+    ("a100-40gb-sxm", "fsdp"): "a100-80gb-sxm",
+}
+"""Profiles of a near relative, taken over."""
+DEFAULTS: Mapping[str, tuple[str, ...]] = {
+    "a100-40gb-sxm": ("serving, static batches",),
+    "a100-80gb-sxm": ("training, sharded",),
+    "h100-80gb-sxm": ("serving, static batches", "training, sharded"),
+    "h200-141gb-sxm": ("serving under load",),
+    "b200-180gb-sxm": ("serving under load",),
+    "wse-2": ("serving, one request", "training, wafer"),
+    "wse-3": ("training, wafer",),
+}
+"""Devices whose default profile is measured, and from which layouts."""
+DEFAULT_CARRIED: tuple[tuple[str, Phase, str], ...] = (
+    ("a100-40gb-sxm", "train", "a100-80gb-sxm"),
+    ("a100-80gb-sxm", "prefill", "a100-40gb-sxm"),
+    ("a100-80gb-sxm", "decode", "a100-40gb-sxm"),
+    ("h200-141gb-sxm", "train", "h100-80gb-sxm"),
+    ("wse-3", "prefill", "wse-2"),
+    ("wse-3", "decode", "wse-2"),
+)
+WIDER = 1.5
+"""A carried profile's interval, in logarithms, against that of its relative."""
+HEAD = ("device", "profile", "phase", "dtype", "parameter", "value", "unit", "low", "high", "source", "date", "grade")
+OMITTED: Mapping[str, float | None] = {"attention": None, "sequence_s": 0.0, "exposed": 1.0}
+"""Values that say nothing."""
+KEY = {"fixed_layer_s": ("fixed_layer", "us", 1e6), "sequence_s": ("sequence", "us", 1e6)}
+
+
+def main(folder: Path) -> None:
+    """Fits, and writes the three tables."""
+    tables = load_all([folder], Names(), "")
+    found = list(stack_profiles(tables))
+    efficiency: list[Sequence[str]] = []
+    accuracies: list[Sequence[str]] = []
+    sources: dict[str, str] = {}
+    for p in found:
+        rows, errors, source = written(p)
+        efficiency += rows
+        accuracies += errors
+        sources |= source
+    efficiency += lone_dtypes(efficiency)
+    carried(efficiency, accuracies, sources)
+    defaults(tables, found, efficiency, accuracies, sources)
+    save("efficiency_fitted.csv", HEAD, efficiency)
+    head = ("device", "profile", "phase", "dtype", "quantity", "n", "median_pct", "p90_pct", "bias_pct",
+            "held_out_median_pct", "held_out_p90_pct", "low", "high", "source")  # fmt: skip
+    save("accuracy.csv", head, accuracies)
+    save("sources_fitted.csv", ("source", "citation"), sorted(sources.items()))
+
+
+def written(p: Profile) -> tuple[list[Sequence[str]], list[Sequence[str]], dict[str, str]]:
+    """Catalogue rows of one profile: its numbers, its errors, its citation."""
+    what, date = DATA[p.layout.name]
+    source = "-".join(filter(None, ("fit", p.profile, p.device, "" if p.dtype == "bf16" else p.dtype)))
+    dtype = "" if p.dtype == "bf16" else p.dtype
+    errors, texts = [], []
+    for q in p.layout.quantities:
+        if q.phase == "power":
+            continue
+        own, out, (low, high) = quantity_errors(p, q.name)
+        texts.append(
+            f"{q.name.removesuffix('_s')} {own.median_pct:.1f} / {own.p90_pct:.1f} % (median / p90), "
+            f"{out.median_pct:.1f} / {out.p90_pct:.1f} % on folds that the fit did not see"
+        )
+        for phase in [x for x in p.efficiency if x in q.phase]:
+            errors.append((
+                p.device, p.profile, phase, dtype, q.name, str(own.n), f"{own.median_pct:.1f}", f"{own.p90_pct:.1f}",
+                f"{own.bias_pct:.1f}", f"{out.median_pct:.1f}", f"{out.p90_pct:.1f}", f"{low:.3f}", f"{high:.3f}",
+                source,
+            ))  # fmt: skip
+    citation = (
+        f"Fit of {p.fit.n} times of {what}; {p.n_models} models, {p.n_shapes} shapes, {p.dtype}. "
+        f"Error {'; '.join(texts)}. Numbers that the data cannot tell stay near the device's own."
+    )
+    ranges = {(f.parameter.targets[0]): (f.low, f.high) for f in p.fit.numbers}
+    ranges |= {t: (f.low, f.high) for f in p.fit.numbers for t in f.parameter.targets}
+    rows = []
+    for phase, e in p.efficiency.items():
+        for key in (*PLAIN, *OMITTED):
+            value = getattr(e, key)
+            if key in OMITTED and value == OMITTED[key]:
+                continue
+            known = (phase, key) in ranges
+            low, high = ranges.get((phase, key), (value, value))
+            rows.append(
+                row(p.device, p.profile, phase, dtype, key, value, low, high, source, date, "B" if known else "D")
+            )
+    return rows, errors, {source: citation}
+
+
+def row(device: str, profile: str, phase: str, dtype: str, key: str, value: float, low: float, high: float,
+        source: str, date: str, grade: str) -> Sequence[str]:  # fmt: skip
+    """One number as the catalogue prints it."""
+    name, unit, factor = KEY.get(key, (key, "1", 1.0))
+    shown = [f"{x * factor:.4g}" for x in (value, min(low, value), max(high, value))]
+    return (device, profile, phase, dtype, name, shown[0], unit, shown[1], shown[2], source, date, grade)
+
+
+def lone_dtypes(rows: list[Sequence[str]]) -> list[Sequence[str]]:
+    """Rows without a data type for profiles measured in fp8 or fp4 only: fp8's stand for the rest."""
+    have = {tuple(r[:3]) for r in rows if not r[3]}
+    wanted = [r for r in rows if r[3] and tuple(r[:3]) not in have]
+    first = {tuple(r[:3]): min((x[3] for x in wanted if x[:3] == r[:3]), key=("fp8", "fp4").index) for r in wanted}
+    return [(*r[:3], "", *r[4:11], "C") for r in wanted if r[3] == first[tuple(r[:3])]]
+
+
+def carried(efficiency: list[Sequence[str]], accuracies: list[Sequence[str]], sources: dict[str, str]) -> None:
+    """Profiles taken over from a near relative, with wider intervals."""
+    for (device, profile), relative in CARRIED.items():
+        source = f"carried-{profile}-{device}"
+        sources[source] = (
+            f"Carried over from {relative}, profile {profile}: no measurement of this device with this stack. The "
+            f"interval is {WIDER:g} times as wide in logarithms."
+        )
+        taken = [r for r in efficiency if (r[0], r[1]) == (relative, profile)]
+        efficiency += [(device, *r[1:9], source, r[10], "C") for r in taken]
+        for r in [r for r in accuracies if (r[0], r[1]) == (relative, profile)]:
+            low, high = (float(x) ** WIDER for x in r[11:13])
+            accuracies.append((device, *r[1:5], "0", "", "", "", "", "", f"{low:.3f}", f"{high:.3f}", source))
+
+
+def defaults(
+    tables: Sequence[Measurements],
+    stacks: Sequence[Profile],
+    efficiency: list[Sequence[str]],
+    accuracies: list[Sequence[str]],
+    sources: dict[str, str],
+) -> None:
+    """Default profiles: cautious, three numbers a phase; and how cautious they turn out."""
+    chosen: dict[tuple[str, Phase], tuple[Efficiency, str]] = {}
+    for device, layouts in DEFAULTS.items():
+        for layout in layouts:
+            m = next(m for m in tables if m.layout.name == layout)
+            rows = m.rows[m.rows["device"] == device]
+            if "sequence_tokens" in rows:
+                rows = rows[rows["sequence_tokens"] <= LONGEST_TRAINED]
+            source = f"cautious-{device}-{layout.split(',')[0].split()[0]}"
+            sources[source] = (
+                f"The law's three numbers, slow rather than fast: {DATA[layout][0]}, all stacks ({len(rows)} rows of "
+                "this device), slowed until three quarters of the measured points are at least as fast; prefill on a "
+                "GPU has the lowest shares and the longest fixed time of its stacks."
+            )
+            numbers = cautious(m, rows, device, stacks)
+            chosen |= {(device, phase): (e, source) for phase, e in numbers.items()}
+            note_default(m, rows, device, numbers, accuracies, source)
+    for device, phase, relative in DEFAULT_CARRIED:
+        source = f"cautious-{device}-carried"
+        sources[source] = (
+            f"Carried over from the default profile of {relative}: same architecture, no measurement of its own."
+        )
+        chosen[device, phase] = (chosen[relative, phase][0], source)
+        for r in [r for r in accuracies if r[:3] == (relative, "default", phase)]:
+            low, high = (float(x) ** WIDER for x in r[11:13])
+            accuracies.append((device, *r[1:5], "0", "", "", "", "", "", f"{low:.3f}", f"{high:.3f}", source))
+    for device in DEFAULTS:
+        for phase in ("train", "prefill", "decode"):
+            if (device, phase) not in chosen:
+                source = f"cautious-{device}-hardware"
+                sources[source] = "As in the profile hardware: nothing was measured."
+                chosen[device, phase] = (Names().device(device, HARDWARE).efficiency[phase], source)
+    for (device, phase), (e, source) in chosen.items():
+        grade = "D" if source.endswith("hardware") else "C" if "carried" in source else "B"
+        for key in PLAIN:
+            value = getattr(e, key)
+            efficiency.append(row(device, "default", phase, "", key, value, value, value, source, "2026-11", grade))
+
+
+def note_default(
+    m: Measurements,
+    rows: pd.DataFrame,
+    device: str,
+    numbers: Mapping[Phase, Efficiency],
+    accuracies: list[Sequence[str]],
+    source: str,
+) -> None:
+    """Error and interval of a default profile on all rows of its device."""
+    names = Names()
+    base = names.device(device, HARDWARE)
+    cautious = replace(base, efficiency={**base.efficiency, **numbers})
+    errors = log_errors(m.layout, rows, cautious, names.model)
+    for q in m.layout.quantities:
+        own = accuracy(errors[q.name])
+        if q.phase == "power" or not own.n:
+            continue
+        low, high = interval(errors[q.name].replace([np.inf, -np.inf], np.nan))
+        for phase in [x for x in numbers if x in q.phase]:
+            accuracies.append((
+                device, "default", phase, "", q.name, str(own.n), f"{own.median_pct:.1f}", f"{own.p90_pct:.1f}",
+                f"{own.bias_pct:.1f}", "", "", f"{low:.3f}", f"{high:.3f}", source,
+            ))  # fmt: skip
+
+
+def save(name: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """One table of the catalogue."""
+    with (CATALOG / name).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(head)
+        writer.writerows(sorted(rows))
+    print(f"{name}: {len(rows)} rows")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(str(__doc__).splitlines()[0])
+    main(Path(sys.argv[1]))

@@ -1,0 +1,171 @@
+"""From measurements to the catalogue's efficiency profiles, and to what is known of their error.
+
+`benchmarks/profiles.py` runs this and writes `dse/catalog/efficiency_fitted.csv` and `dse/catalog/accuracy.csv`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from dse.hardware import Accelerator, Efficiency, Phase
+
+from .accuracy import Accuracy, accuracy, interval
+from .data import Measurements, Names
+from .fit import Fit, fit, log_errors, with_numbers
+from .folds import KEYS, held_out_errors
+from .layout import Layout, Parameter
+
+CAUTIOUS = 0.75
+"""Share of measured points that are at least as fast as the default profile says."""
+LONGEST_TRAINED = 8192.0
+"""Tokens of a sequence up to which the default training numbers are fitted: they have no attention efficiency."""
+PLAIN = ("compute", "memory", "fixed_layer_s")
+"""What a default profile has: the law's three numbers, and no more."""
+HARDWARE = "hardware"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """The numbers of one device, stack and data type, and how far off they are."""
+
+    device: str
+    profile: str
+    dtype: str
+    layout: Layout
+    fit: Fit
+    efficiency: Mapping[Phase, Efficiency]
+    """Of the phases that were fitted."""
+    errors: pd.DataFrame
+    """log(predicted/measured) with these numbers."""
+    held_out: Mapping[str, pd.DataFrame]
+    """The same on rows that the fit did not see, by what a fold left out."""
+    n_models: int
+    n_shapes: int
+
+
+def fitted_profile(m: Measurements, rows: pd.DataFrame, device: str, stack: str, dtype: str) -> Profile:
+    """One profile from one table's rows, with the device's default numbers as a prior."""
+    names = Names()
+    base = names.device(device, HARDWARE)
+    layout, parameters = m.layout, m.layout.parameters
+    found = fit(layout, rows, base, parameters, names.model, prior=True)
+    fitted = with_numbers(base, parameters, [f.value for f in found.numbers])
+    held_out = {}
+    for key in KEYS:
+        errors = held_out_errors(layout, rows, base, parameters, names.model, key)
+        if errors is not None:
+            held_out[key] = errors
+    return Profile(
+        device=device,
+        profile=stack,
+        dtype=dtype,
+        layout=layout,
+        fit=found,
+        efficiency={phase: fitted.efficiency[phase] for phase in touched(parameters)},
+        errors=log_errors(layout, rows, fitted, names.model),
+        held_out=held_out,
+        n_models=rows["model"].nunique(),
+        n_shapes=rows["shape"].nunique(),
+    )
+
+
+def touched(parameters: Sequence[Parameter]) -> tuple[Phase, ...]:
+    """Phases that parameters belong to."""
+    found: dict[Phase, None] = {}
+    for parameter in parameters:
+        for place, _ in parameter.targets:
+            if place != "link":
+                found[place] = None
+    return tuple(found)
+
+
+def stack_profiles(tables: Sequence[Measurements]) -> Iterator[Profile]:
+    """Every device, stack and data type that the tables have a profile for."""
+    for m in tables:
+        if m.layout.kernels or not m.layout.has_model:
+            continue
+        rows = m.rows.assign(dtype=m.rows["dtype"].replace({"fp16": "bf16"}))
+        for (device, stack, dtype), part in rows.groupby(["device", "stack", "dtype"], sort=True):
+            yield fitted_profile(m, part, str(device), str(stack), str(dtype))
+
+
+def quantity_errors(profile: Profile, quantity: str) -> tuple[Accuracy, Accuracy, tuple[float, float]]:
+    """Of one quantity: error in sample, error held out (the worse fold), and the wider interval of the folds."""
+    own = accuracy(profile.errors[quantity])
+    folds = [errors[quantity] for errors in profile.held_out.values() if errors[quantity].notna().any()]
+    if not folds:
+        return (
+            own,
+            Accuracy(n=0, median_pct=np.nan, p90_pct=np.nan, bias_pct=np.nan),
+            interval(profile.errors[quantity]),
+        )
+    worst = max((accuracy(e) for e in folds), key=lambda a: a.median_pct)
+    ends = [interval(e) for e in folds]
+    return own, worst, (min(low for low, _ in ends), max(high for _, high in ends))
+
+
+def cautious(m: Measurements, rows: pd.DataFrame, device: str, stacks: Sequence[Profile]) -> dict[Phase, Efficiency]:
+    """The default numbers of the phases that a table measures: the law's three, and slow rather than fast.
+
+    Prefill on a GPU: the lowest shares and the longest fixed time of its stacks. The rest is fitted to all stacks
+    together, then slowed until three quarters of the measured points are at least as fast. Sharded training keeps the
+    hardware's fixed time: what a free fit puts there is sharding traffic, which other ways of training do not have.
+    """
+    names, result = Names(), dict[Phase, Efficiency]()
+    base = plain(names.device(device, HARDWARE))
+    prefills = [p.efficiency["prefill"] for p in stacks if p.device == device and "prefill" in p.efficiency]
+    held: set[Phase] = set()
+    if prefills and base.arrangement == "tensor":
+        result["prefill"] = _slowest(prefills)
+        held.add("prefill")
+    base = replace(base, efficiency={**base.efficiency, **result})
+    parameters = [
+        replace(p, targets=free)
+        for p in m.layout.parameters
+        if p.targets[0][1] in PLAIN
+        and (free := tuple(t for t in p.targets if t[0] not in held))
+        and not (m.layout.name == "training, sharded" and p.name == "fixed_layer_s")
+    ]
+    found = fit(m.layout, rows, base, parameters, names.model, prior=True)
+    fitted = with_numbers(base, parameters, [f.value for f in found.numbers])
+    errors = log_errors(m.layout, rows, fitted, names.model)
+    for phase in touched(parameters):
+        quantities = [q.name for q in m.layout.quantities if phase in q.phase]
+        slower = -errors[quantities].to_numpy(dtype=np.float64)
+        factor = max(float(np.exp(np.nanquantile(slower, CAUTIOUS))), 1.0)
+        e = fitted.efficiency[phase]
+        result[phase] = Efficiency(
+            compute=_rounded(e.compute / factor),
+            memory=_rounded(e.memory / factor),
+            fixed_layer_s=_rounded(e.fixed_layer_s * factor),
+        )
+    return result
+
+
+def _slowest(numbers: Sequence[Efficiency]) -> Efficiency:
+    """The lowest shares and the longest fixed time."""
+    return Efficiency(
+        compute=_rounded(min(e.compute for e in numbers)),
+        memory=_rounded(min(e.memory for e in numbers)),
+        fixed_layer_s=_rounded(max(e.fixed_layer_s for e in numbers)),
+    )
+
+
+def plain(device: Accelerator) -> Accelerator:
+    """The device with the law's three numbers only."""
+    return with_numbers(
+        device,
+        [
+            Parameter(name="", targets=((phase, "sequence_s"),), low=0.0, high=0.0, start=0.0, wanted="", prior_sd=1.0)
+            for phase in device.efficiency
+        ],
+        [0.0] * len(device.efficiency),
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}")
