@@ -82,6 +82,32 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileError:
+    """How far off a profile's predictions were in one phase and quantity (docs/calibration.md)."""
+
+    device: str
+    profile: str
+    phase: str
+    dtype: str
+    """Empty: every data type."""
+    quantity: str
+    n: int
+    """Measurements; 0 where the profile is carried over from a near relative."""
+    median_pct: float
+    """Of |predicted/measured - 1|; NaN where nothing was measured."""
+    p90_pct: float
+    bias_pct: float
+    """Above 0 the prediction is too long."""
+    held_out_median_pct: float
+    """The same on rows that the fit did not see; NaN where the numbers were not fitted to them."""
+    held_out_p90_pct: float
+    low: float
+    """80 % of measured times lie between `low` and `high` times the predicted one."""
+    high: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
     """All that is known; values in SI, facts as printed."""
 
@@ -91,6 +117,7 @@ class Catalog:
     links: Mapping[str, LinkTier]
     models: Mapping[str, Transformer]
     profiles: Mapping[str, tuple[str, ...]]
+    errors: tuple[ProfileError, ...]
     _efficiency: Mapping[tuple[str, str], Mapping[Phase, Efficiency]] = field(repr=False)
 
     def device(self, name: str, profile: str = "default") -> Accelerator:
@@ -116,6 +143,12 @@ class Catalog:
         if name not in self.models:
             raise UnknownNameError(unknown_name("catalog", "model", name, self.models))
         return self.models[name]
+
+    def errors_of(self, device: str, profile: str, phase: str, dtype: str) -> tuple[ProfileError, ...]:
+        """What is known of a profile's error in one phase: of its data type, else of every one."""
+        rows = [e for e in self.errors if (e.device, e.profile, e.phase) == (device, profile, phase)]
+        own = tuple(e for e in rows if e.dtype == dtype)
+        return own or tuple(e for e in rows if not e.dtype) or tuple(rows)
 
     def facts_of(self, table: str, name: str) -> tuple[Fact, ...]:
         """Every row about one device, link or model; a device brings its prices and efficiencies."""
@@ -322,6 +355,42 @@ def _model(name: str, rows: Mapping[str, Fact], faults: list[str]) -> Transforme
     return Transformer(name=name, **sizes, **{k: bool(v[k]) for k in flags})  # type: ignore[arg-type]
 
 
+def _profile_errors(folder: Path, citations: Mapping[str, str], faults: list[str]) -> tuple[ProfileError, ...]:
+    path = folder / "accuracy.csv"
+    if not path.exists():
+        return ()
+    found = []
+    with path.open(newline="", encoding="utf-8") as file:
+        for line, row in enumerate(csv.DictReader(file), start=2):
+            if row["source"] not in citations:
+                faults.append(f"{path.name}:{line}: no citation for source {row['source']!r}")
+            try:
+                found.append(_profile_error(row))
+            except ValueError as error:
+                faults.append(f"{path.name}:{line}: {error}")
+    return tuple(found)
+
+
+def _profile_error(row: Mapping[str, str]) -> ProfileError:
+    number = {key: float(row[key] or "nan") for key in row if key.endswith("_pct") or key in ("low", "high")}
+    return ProfileError(
+        device=row["device"],
+        profile=row["profile"],
+        phase=row["phase"],
+        dtype=row["dtype"],
+        quantity=row["quantity"],
+        n=int(row["n"]),
+        median_pct=number["median_pct"],
+        p90_pct=number["p90_pct"],
+        bias_pct=number["bias_pct"],
+        held_out_median_pct=number["held_out_median_pct"],
+        held_out_p90_pct=number["held_out_p90_pct"],
+        low=number["low"],
+        high=number["high"],
+        source=row["source"],
+    )
+
+
 def read_catalog(folder: Path) -> Catalog:
     """All tables of a catalogue folder; InputError with every fault."""
     faults: list[str] = []
@@ -360,9 +429,11 @@ def read_catalog(folder: Path) -> Catalog:
                 power_w=v["power"],
             )
     models = {name: _model(name, rows, faults) for name, rows in _grouped(tables["models"]).items()}
+    errors = _profile_errors(folder, citations, faults)
     if faults:
         raise InputError(faults)
     return Catalog(
+        errors=errors,
         facts=tuple(f for rows in tables.values() for f in rows),
         citations=citations,
         devices={k: d for k, d in devices.items() if d},

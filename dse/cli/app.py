@@ -12,6 +12,7 @@ from dse.cli.paper import paper
 from dse.cli.report import report
 from dse.cli.run import run
 from dse.cli.score import score
+from dse.cli.validate import validate
 
 app = typer.Typer(
     name="dse",
@@ -48,3 +49,4 @@ app.command()(schema)
 app.command()(catalog)
 app.command()(report)
 app.command()(paper)
+app.command()(validate)

@@ -25,7 +25,7 @@ from dse.resolve import Study
 from search_spaces.dp_training import DpSpace
 from search_spaces.pd_serving import ServingSpace
 
-from .setting import MODELS
+from .setting import MODELS, PROFILE
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -93,7 +93,7 @@ def designs(
 
 
 def _pool(device: str, counts: Sequence[int], **axes: object) -> dict[str, object]:
-    return {"device": device, "name": device, "count": list(counts), **axes}
+    return {"device": device, "name": device, "profile": PROFILE, "count": list(counts), **axes}
 
 
 def _crossed(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> list[Ints]:

@@ -26,7 +26,7 @@ from .picture import BOUND, GPU, MIX, WSE
 from .pp_fleet import SIZES, Layout, Scored, gpu_alone, hybrid, layout, space, wafer_alone
 from .pp_placements import MICRO_BATCHES, memory_that_gives, placements
 from .pp_replay import replayed_samples_s
-from .setting import PROFILE, MODELS, with_memory
+from .setting import MODELS, PROFILE, with_memory
 from .statement import Statement, nearest_that_holds
 
 NAME: Final = "fig12"

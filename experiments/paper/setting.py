@@ -2,8 +2,8 @@
 
 The paper measures on DGX A100 nodes and a WSE-3 cluster at ALCF (section 5.1) and prints no device counts; each
 figure says how its own are chosen. Efficiencies are those of the catalogue's profile `hardware`: the devices at work,
-without what a software stack loses. Beside a wafer that trains are 13 TB (the paper's table 2): the catalogue's 1.5 TB is the smallest MemoryX
-on sale, and would not hold the largest batches of 35B and 70B.
+without what a software stack loses. Beside a wafer that trains are 13 TB (the paper's table 2): the catalogue's 1.5 TB
+is the smallest MemoryX on sale, and would not hold the largest batches of 35B and 70B.
 """
 
 from __future__ import annotations

@@ -1,0 +1,217 @@
+"""Prediction against measurement, per data set, device, stack and quantity: how far to trust the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from dse.catalog import load_catalog
+
+from .accuracy import Accuracy, accuracy, covered_frac
+from .data import Measurements, Names
+from .fit import fit, log_errors, with_numbers
+from .folds import KEYS, held_out_coverage, held_out_errors
+from .layout import Quantity
+
+WORST = 5
+FOLD_KEY = {"model": "by model", "shape": "by shape"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """Errors on rows that a fit to the others did not see."""
+
+    by: str
+    error: Accuracy
+    coverage80: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """One line of the table."""
+
+    data: str
+    device: str
+    phase: str
+    quantity: str
+    profile: str
+    error: Accuracy
+    coverage80: float
+    """Share of rows inside the profile's 80 % interval; NaN where the catalogue gives none."""
+    reason: str
+    """Why the line is as bad as it is, where it is known; else empty."""
+    rows: pd.DataFrame = field(repr=False)
+    """Every measurement: `line` in the file, model, `measured`, `predicted`, `error_pct`, `setting`."""
+    held_out: tuple[HeldOut, ...] = ()
+
+    @property
+    def worst(self) -> pd.DataFrame:
+        """The rows furthest off."""
+        return self.rows.loc[self.rows["error_pct"].abs().sort_values(ascending=False).index[:WORST]]
+
+
+REASONS = {
+    ("serving, phases apart", "power_mean_frac"): (
+        "the model gives a busy device its full power; decoding draws about 0.6 of it (docs/calibration.md)"
+    ),
+    ("serving, phases apart", "decode_step_s"): "this stack's decode is bound by host software, not by memory",
+    ("serving, one request", "prefill_s"): "rows differ by the part of the wafer in use, which the model does not have",
+    ("matrix products", "call_s"): "one law for all shapes: tile and wave effects of single kernels stay out",
+    ("attention, prefill", "call_s"): "one law for all shapes; few heads fill the device badly",
+    ("attention, decode", "call_s"): "one law for all shapes; few heads and short caches fill the device badly",
+    (
+        "all-reduce, NCCL",
+        "allreduce_s",
+    ): "the catalogue's numbers are those of TensorRT-LLM's kernel; NCCL starts slower",
+    ("all-reduce, TensorRT-LLM", "allreduce_s"): "one latency for all sizes: the smallest messages are faster",
+}
+"""Known causes of large errors, by layout and quantity; shown where the median error is above `LARGE_PCT`."""
+LARGE_PCT = 15.0
+
+
+def validations(
+    m: Measurements, names: Names, *, folds: bool, report: Callable[[str], None] = lambda _: None
+) -> Iterator[Validation]:
+    """The lines of one table."""
+    for (device, profile), rows in m.rows.groupby(["device", "profile"], sort=True):
+        report(f"{m.file}: {device}, {profile}")
+        if m.layout.kernels:
+            yield from _kernel_lines(m, names, str(device), rows)
+            continue
+        base = names.device(str(device), str(profile))
+        errors = log_errors(m.layout, rows, base, names.model)
+        held = _held_out(m, names, str(device), rows) if folds else {}
+        for quantity in m.layout.quantities:
+            if errors[quantity.name].notna().any():
+                yield _line(m, str(device), str(profile), quantity, rows, errors[quantity.name], held)
+
+
+def _line(
+    m: Measurements,
+    device: str,
+    profile: str,
+    quantity: Quantity,
+    rows: pd.DataFrame,
+    errors: pd.Series[float],
+    held: dict[str, pd.DataFrame],
+) -> Validation:
+    measured = errors.notna()
+    compared = _compared(rows[measured], quantity.name, errors[measured])
+    error = accuracy(errors)
+    reason = REASONS.get((m.layout.name, quantity.name), "") if error.median_pct > LARGE_PCT else ""
+    return Validation(
+        data=m.file,
+        device=device,
+        phase=quantity.phase,
+        quantity=quantity.name,
+        profile=profile,
+        error=error,
+        coverage80=_coverage(device, profile, quantity, rows, errors),
+        reason=reason,
+        rows=compared,
+        held_out=tuple(
+            HeldOut(
+                by=FOLD_KEY[key],
+                error=accuracy(e[quantity.name]),
+                coverage80=held_out_coverage(e[quantity.name], rows[key].astype(str)),
+            )
+            for key, e in held.items()
+        ),
+    )
+
+
+def _held_out(m: Measurements, names: Names, device: str, rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Out-of-fold errors of each data type's own fit, by what a fold leaves out."""
+    known = load_catalog().profiles.get(device, ())
+    base = names.device(device, "hardware" if "hardware" in known else "default")
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for _, part in rows.groupby("dtype"):
+        for key in KEYS:
+            errors = held_out_errors(m.layout, part, base, m.layout.parameters, names.model, key)
+            if errors is not None:
+                parts.setdefault(key, []).append(errors)
+    return {key: pd.concat(found).reindex(rows.index) for key, found in parts.items()}
+
+
+def _kernel_lines(m: Measurements, names: Names, device: str, rows: pd.DataFrame) -> Iterator[Validation]:
+    """The law fitted to single kernels, a data type at a time, and judged on shapes that the fit did not see."""
+    quantity, base = m.layout.quantities[0], names.device(device, "default")
+    for dtype, part in rows.groupby("dtype", sort=True):
+        errors = held_out_errors(m.layout, part, base, m.layout.parameters, names.model, "shape")
+        if errors is None:
+            found = fit(m.layout, part, base, m.layout.parameters, names.model)
+            fitted = with_numbers(base, m.layout.parameters, [f.value for f in found.numbers])
+            errors = log_errors(m.layout, part, fitted, names.model)
+        line = _line(m, device, f"law fitted here, {dtype}", quantity, part, errors[quantity.name], {})
+        yield line
+
+
+def _coverage(device: str, profile: str, quantity: Quantity, rows: pd.DataFrame, errors: pd.Series[float]) -> float:
+    """Share of rows inside the intervals that the catalogue gives for their data types."""
+    known, inside, n = load_catalog(), 0.0, 0
+    for dtype, part in rows.groupby("dtype"):
+        found = [
+            e
+            for phase in quantity.phase.split("+")
+            for e in known.errors_of(device, profile, phase, str(dtype))
+            if e.quantity == quantity.name
+        ]
+        own = errors[part.index].dropna()
+        if found and len(own):
+            inside += covered_frac(own, found[0].low, found[0].high) * len(own)
+            n += len(own)
+    return inside / n if n else float("nan")
+
+
+_SETTING = ("g", "n", "batch", "users", "micro_batch", "global_batch", "input_tokens", "output_tokens",
+            "sequence_tokens", "recompute", "message_byte", "flop", "dtype", "shape")  # fmt: skip
+
+
+def _compared(rows: pd.DataFrame, name: str, errors: pd.Series[float]) -> pd.DataFrame:
+    """Rows with measurement, prediction and relative error."""
+    measured = rows[name].astype(float)
+    said = [c for c in _SETTING if c in rows]
+    setting = [
+        ", ".join(f"{c} {v:g}" if isinstance(v, float) else f"{c} {v}" for c, v in zip(said, values, strict=True))
+        for values in rows[said].itertuples(index=False)
+    ]
+    return pd.DataFrame(
+        {
+            "line": rows["line"],
+            "model": rows["model"],
+            "setting": setting,
+            "measured": measured,
+            "predicted": measured * np.exp(errors),
+            "error_pct": 100.0 * np.expm1(errors),
+        },
+        index=rows.index,
+    )
+
+
+def catalogue_errors(devices: Sequence[str] = ()) -> pd.DataFrame:
+    """What the catalogue says of its own error, a row a profile, phase and quantity; of some devices, or of all."""
+    known = load_catalog()
+    rows = [
+        {
+            "device": e.device,
+            "profile": e.profile,
+            "phase": e.phase,
+            "dtype": e.dtype or "all",
+            "quantity": e.quantity,
+            "n": e.n,
+            "median_pct": e.median_pct,
+            "p90_pct": e.p90_pct,
+            "bias_pct": e.bias_pct,
+            "held_out_median_pct": e.held_out_median_pct,
+            "held_out_p90_pct": e.held_out_p90_pct,
+            "low": e.low,
+            "high": e.high,
+            "source": known.citations[e.source],
+        }
+        for e in known.errors
+        if not devices or e.device in devices
+    ]
+    return pd.DataFrame(rows)
