@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dse.calibration.accuracy import accuracy, interval
+from dse.calibration.accuracy import ENOUGH_ROWS, accuracy, interval
 from dse.calibration.data import Measurements, Names, load_all
 from dse.calibration.fit import log_errors
 from dse.calibration.profiles import (
@@ -140,7 +140,8 @@ def row(device: str, profile: str, phase: str, dtype: str, key: str, value: floa
     """One number as the catalogue prints it."""
     name, unit, factor = KEY.get(key, (key, "1", 1.0))
     shown = [f"{x * factor:.4g}" for x in (value, min(low, value), max(high, value))]
-    return (device, profile, phase, dtype, name, shown[0], unit, shown[1], shown[2], source, date, grade)
+    ends = shown[1:] if shown[1] != shown[2] else ["", ""]
+    return (device, profile, phase, dtype, name, shown[0], unit, *ends, source, date, grade)
 
 
 def lone_dtypes(rows: list[Sequence[str]]) -> list[Sequence[str]]:
@@ -231,6 +232,10 @@ def note_default(
             continue
         low, high = interval(errors[q.name].replace([np.inf, -np.inf], np.nan))
         for phase in [x for x in numbers if x in q.phase]:
+            seen = [r for r in accuracies if (r[0], r[2], r[4]) == (device, phase, q.name) and r[1] != "default"]
+            if own.n < ENOUGH_ROWS and seen:  # a few rows that were fitted to say too little of new ones
+                low = min([low, *(float(r[11]) for r in seen)])
+                high = max([high, *(float(r[12]) for r in seen)])
             accuracies.append((
                 device, "default", phase, "", q.name, str(own.n), f"{own.median_pct:.1f}", f"{own.p90_pct:.1f}",
                 f"{own.bias_pct:.1f}", "", "", f"{low:.3f}", f"{high:.3f}", source,

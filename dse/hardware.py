@@ -29,6 +29,19 @@ class PassTimes(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimeInterval:
+    """How far measured times of a phase are from predicted ones."""
+
+    low: float
+    """80 % of measured times lie between `low` and `high` times the predicted one."""
+    high: float
+    quantity: str
+    """What was measured; phases with one quantity were measured together."""
+    n: int
+    """Measurements behind it; 0 where it is carried over from a near relative."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
     """What one phase achieves of the peaks (docs/model.md, section 2)."""
 
@@ -48,6 +61,8 @@ class Efficiency:
     """Numbers of their own for some data types of the arithmetic."""
     times: PassTimes | None = None
     """Measured pass times that take the place of the law; None for the law."""
+    interval: TimeInterval | None = None
+    """What measurements say of the error; None where there are none."""
     slowdown: float = 1.0
     """Every pass takes this many times as long as the law says, its communication included: what-if questions."""
     table_flop: tuple[float, ...] = ()
@@ -96,6 +111,9 @@ class Accelerator:
     full_w: float
     host_w: float
     """This device's share of host, fans and NICs [W]."""
+    rental_range_usd_per_h: tuple[float, float] | None = None
+    """Low and high of what it rents for; None where no range is known."""
+    capex_range_usd: tuple[float, float] | None = None
     rental_usd_per_h: float | None
     capex_usd: float | None
     efficiency: Mapping[Phase, Efficiency]

@@ -45,6 +45,8 @@ class Parameter:
     """Where the device's own number is a prior: how far its logarithm may be off."""
     prior: float | None = None
     """Where that prior is not the device's own number."""
+    optional: bool = False
+    """Whether the law does without it where measurements do not show it."""
     may_vanish: bool = False
     """Whether none of it (the lower bound) is a sensible answer."""
 
@@ -120,6 +122,7 @@ def sequence(*targets: Target) -> Parameter:
         start=2e-5,
         wanted=SEQUENCE_WANTED,
         prior_sd=2.0,
+        optional=True,
         may_vanish=True,
     )
 
@@ -135,6 +138,7 @@ def exposed(*targets: Target) -> Parameter:
         wanted="runs that span nodes, with few micro-steps a step",
         prior_sd=2.0,
         prior=1e-3,
+        optional=True,
         may_vanish=True,
     )
 
@@ -149,4 +153,5 @@ def attention(*targets: Target) -> Parameter:
         start=0.4,
         wanted="sequences of several lengths",
         prior_sd=0.7,
+        optional=True,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal
@@ -12,7 +12,7 @@ import tomli_w
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dse.errors import InputError
-from dse.hardware import Accelerator, Efficiency, Phase
+from dse.hardware import Accelerator, Efficiency, Phase, TimeInterval
 from dse.validation import faults_of, read_toml
 
 NAME_PATTERN = r"^[A-Za-z0-9][\w.+-]{0,59}$"
@@ -20,11 +20,28 @@ NAME_PATTERN = r"^[A-Za-z0-9][\w.+-]{0,59}$"
 Above0 = Annotated[float, Field(ge=1e-6, le=1e27, allow_inf_nan=False)]
 AtLeast0 = Annotated[float, Field(ge=0, le=1e27, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=1e-6, le=1, allow_inf_nan=False)]
+Range = Annotated[list[AtLeast0], Field(min_length=2, max_length=2)]
+"""Low and high."""
 Dtype = Literal["bf16", "fp16", "fp8", "fp4", "int8", "int4"]
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class _Interval(_Part):
+    """80 % of measured times lie between `low` and `high` times the predicted one."""
+
+    low: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)]
+    high: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)]
+    quantity: str = "time"
+    n: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> _Interval:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low:g} is above high {self.high:g}")
+        return self
 
 
 class _Numbers(_Part):
@@ -37,6 +54,7 @@ class _Numbers(_Part):
     """Time of the host per sequence and serving pass."""
     exposed: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 1.0
     """Share of the last all-reduce of a training step that no backward pass hides."""
+    interval: _Interval | None = None
     table_flop: list[Above0] = []
     """Measured table in place of the law: flop per device of a pass -> time without communication."""
     table_s: list[Above0] = []
@@ -59,6 +77,7 @@ class _Numbers(_Part):
             attention=self.attention,
             sequence_s=self.sequence_s,
             exposed=self.exposed,
+            interval=TimeInterval(**self.interval.model_dump()) if self.interval else None,
             by_dtype=dict(by_dtype),
             table_flop=tuple(self.table_flop),
             table_s=tuple(self.table_s),
@@ -108,6 +127,8 @@ class DeviceFile(_Part):
     host_w: AtLeast0
     rental_usd_per_h: AtLeast0 | None = None
     capex_usd: AtLeast0 | None = None
+    rental_range_usd_per_h: Range | None = None
+    capex_range_usd: Range | None = None
     efficiency: _Phases
     source: Annotated[dict[str, _Source | str], Field(validation_alias=AliasChoices("source", "sources"))] = {}
 
@@ -146,8 +167,14 @@ def load_device_file(path: Path) -> Accelerator:
         host_w=d.host_w,
         rental_usd_per_h=d.rental_usd_per_h,
         capex_usd=d.capex_usd,
+        rental_range_usd_per_h=_pair(d.rental_range_usd_per_h),
+        capex_range_usd=_pair(d.capex_range_usd),
         efficiency={phase: e.phase() for phase, e in given.items() if e is not None},
     )
+
+
+def _pair(ends: list[float] | None) -> tuple[float, float] | None:
+    return (min(ends), max(ends)) if ends else None
 
 
 FACT_KEY = {
@@ -185,6 +212,7 @@ def _efficiency_table(e: Efficiency) -> dict[str, object]:
     table |= {"attention": e.attention} if e.attention is not None else {}
     table |= {"sequence_s": e.sequence_s} if e.sequence_s else {}
     table |= {"exposed": e.exposed} if e.exposed != 1.0 else {}
+    table |= {"interval": asdict(e.interval)} if e.interval else {}
     table |= {"table_flop": e.table_flop, "table_s": e.table_s} if e.table_flop else {}
     plain = {key: _plain(value) for key, value in table.items()}
     dtypes = {dtype: _efficiency_table(numbers) for dtype, numbers in e.by_dtype.items()}
@@ -193,6 +221,6 @@ def _efficiency_table(e: Efficiency) -> dict[str, object]:
 
 def _plain(value: object) -> object:
     """A number without the noise of unit conversion."""
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         return [_plain(v) for v in value]
     return float(f"{value:.12g}") if isinstance(value, float) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 from dse.catalog.device_file import EFFICIENCY_KEY, FACT_KEY
 from dse.errors import InputError, UnknownNameError, unknown_name
-from dse.hardware import PHASES, Accelerator, Arrangement, Efficiency, Kind, LinkTier, Phase
+from dse.hardware import PHASES, Accelerator, Arrangement, Efficiency, Kind, LinkTier, Phase, TimeInterval
 from dse.units import SI_FACTOR, to_si
 from dse.workload import Transformer
 
@@ -158,9 +158,8 @@ class Catalog:
     def device_sources(self, name: str, profile: str = "default") -> dict[str, dict[str, str]]:
         """Per key of a device file, the citation, date and grade of its number."""
         found = {}
-        for f in self.facts_of("devices", name):
-            if f.profile not in ("", "default", profile):
-                continue
+        facts = [f for f in self.facts_of("devices", name) if f.profile in ("", "default", profile)]
+        for f in sorted(facts, key=lambda f: f.profile == profile):  # the profile's own rows last: they count
             key = FACT_KEY.get(f.parameter, f.parameter)
             if f.parameter.startswith("peak_"):
                 key = f.parameter.replace("peak_", "peak_flop_s.")
@@ -241,6 +240,18 @@ def si_value(fact: Fact, dimension: str, faults: list[str]) -> float:
     return to_si(value, fact.unit, dimension)
 
 
+def _ranges(rows: Mapping[str, Fact], faults: list[str]) -> dict[str, tuple[float, float]]:
+    """Parameter -> low and high, in SI, where both are known."""
+    found = {}
+    for parameter, fact in rows.items():
+        if parameter in PRICE_DIMENSION and fact.low and fact.high:
+            low, high = (
+                si_value(replace(fact, value=end), PRICE_DIMENSION[parameter], faults) for end in (fact.low, fact.high)
+            )
+            found[parameter] = (low, high)
+    return found
+
+
 def _grouped(facts: list[Fact]) -> dict[str, dict[str, Fact]]:
     groups: dict[str, dict[str, Fact]] = {}
     for fact in facts:
@@ -271,6 +282,7 @@ def _device(
     name: str,
     rows: Mapping[str, Fact],
     price: Mapping[str, float],
+    ranges: Mapping[str, tuple[float, float]],
     efficiency: Mapping[Phase, Efficiency],
     faults: list[str],
 ) -> Accelerator | None:
@@ -298,11 +310,15 @@ def _device(
         host_w=v["host"],
         rental_usd_per_h=price.get("rental"),
         capex_usd=price.get("capex"),
+        rental_range_usd_per_h=ranges.get("rental"),
+        capex_range_usd=ranges.get("capex"),
         efficiency=efficiency,
     )
 
 
-def _efficiencies(facts: list[Fact], faults: list[str]) -> dict[tuple[str, str], dict[Phase, Efficiency]]:
+def _efficiencies(
+    facts: list[Fact], errors: Sequence[ProfileError], faults: list[str]
+) -> dict[tuple[str, str], dict[Phase, Efficiency]]:
     groups: dict[tuple[str, str, str], dict[str, dict[str, Fact]]] = {}
     for fact in facts:
         by_dtype = groups.setdefault((fact.name, fact.profile, fact.phase), {})
@@ -322,9 +338,20 @@ def _efficiencies(facts: list[Fact], faults: list[str]) -> dict[tuple[str, str],
                 f"efficiency.csv [{where}]: no row without a data type; one set of numbers stands for the rest"
             )
             continue
-        own = {dtype: e for dtype, e in found.items() if dtype}
-        result.setdefault((name, profile), {})[phase] = replace(found[""], by_dtype=own)
+        about = [e for e in errors if (e.device, e.profile, e.phase) == (name, profile, phase)]
+        sure = {dtype: replace(e, interval=_interval(about, dtype)) for dtype, e in found.items()}
+        own = {dtype: e for dtype, e in sure.items() if dtype}
+        result.setdefault((name, profile), {})[phase] = replace(sure[""], by_dtype=own)
     return result
+
+
+def _interval(errors: Sequence[ProfileError], dtype: str) -> TimeInterval | None:
+    """The interval of a data type, else of all of them, else of the first that was measured."""
+    found = [e for e in errors if e.dtype == dtype] or [e for e in errors if not e.dtype] or list(errors)
+    if not found:
+        return None
+    e = found[0]
+    return TimeInterval(low=e.low, high=e.high, quantity=f"{e.profile} {e.quantity}", n=e.n)
 
 
 def _efficiency(where: str, rows: Mapping[str, Fact], faults: list[str]) -> Efficiency:
@@ -408,9 +435,13 @@ def read_catalog(folder: Path) -> Catalog:
         name: _numbers("prices", name, rows, PRICE_DIMENSION, set(PRICE_DIMENSION), faults)
         for name, rows in _grouped(tables["prices"]).items()
     }
-    efficiency = _efficiencies(tables["efficiency"], faults)
+    errors = _profile_errors(folder, citations, faults)
+    efficiency = _efficiencies(tables["efficiency"], errors, faults)
+    ranges = {name: _ranges(rows, faults) for name, rows in _grouped(tables["prices"]).items()}
     devices = {
-        name: _device(name, rows, prices.get(name, {}), efficiency.get((name, "default"), {}), faults)
+        name: _device(
+            name, rows, prices.get(name, {}), ranges.get(name, {}), efficiency.get((name, "default"), {}), faults
+        )
         for name, rows in _grouped(tables["devices"]).items()
     }
     for name in devices:
@@ -429,7 +460,6 @@ def read_catalog(folder: Path) -> Catalog:
                 power_w=v["power"],
             )
     models = {name: _model(name, rows, faults) for name, rows in _grouped(tables["models"]).items()}
-    errors = _profile_errors(folder, citations, faults)
     if faults:
         raise InputError(faults)
     return Catalog(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dse.cli.calibrate import calibrate
 from dse.cli.catalog import catalog
 from dse.cli.check import check, schema
 from dse.cli.paper import paper
@@ -49,4 +50,5 @@ app.command()(schema)
 app.command()(catalog)
 app.command()(report)
 app.command()(paper)
+app.command()(calibrate)
 app.command()(validate)

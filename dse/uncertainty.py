@@ -1,0 +1,225 @@
+"""How sure a score is: intervals of throughput and cost from measured errors and price ranges.
+
+Every source of error is tried alone: the times of one pool's phase at both ends of their 80 % interval, one pool's
+price at both ends of its range. The design is scored again each time, so limits, links and the split of the work answer
+as they would. Sources are taken as independent, so their effects add as squares:
+
+    low = T - sqrt(sum_s d_s^2)        d_s: how much the worse end of source s takes from T; high likewise
+
+Phases that were measured together (one end-to-end time) move together. A device without measurements is taken to be
+30 % off. Price ranges are those of the catalogue: offers seen, for an estimate its low and high.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dse.hardware import Accelerator, Efficiency, Phase
+from dse.model.bill import pool_bill
+from dse.resolve import Study
+
+Floats = NDArray[np.float64]
+Values = NDArray[np.generic]
+
+ASSUMED = 1.3
+"""Where nothing was measured, times lie within this factor, either way."""
+SERVING: tuple[Phase, ...] = ("prefill", "decode")
+TRAINING: tuple[Phase, ...] = ("train",)
+
+INTERVALS: Mapping[str, tuple[str, str]] = {
+    "throughput_tok_s": ("throughput_low_tok_s", "throughput_high_tok_s"),
+    "cost_usd_per_h": ("cost_low_usd_per_h", "cost_high_usd_per_h"),
+    "usd_per_mtok": ("usd_per_mtok_low", "usd_per_mtok_high"),
+}
+"""Column -> the ends of its interval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One thing that may be otherwise than assumed."""
+
+    pool: str
+    label: str
+    low: float
+    """Factor on time at one end: below 1 faster."""
+    high: float
+    measured: int
+    """Measurements behind the interval; 0 where none are of this very device and stack."""
+    assumed: bool
+    """No measurement at all: a stated guess."""
+    phases: tuple[Phase, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What one source does to one design, at both ends."""
+
+    label: str
+    low: float
+    high: float
+    """Ends of the column's value."""
+
+
+def time_sources(study: Study) -> list[Source]:
+    """What is not sure about the pools' times: one source a pool and quantity that was measured."""
+    phases = SERVING if study.envelope.paradigm == "pd_serving" else TRAINING
+    dtype = study.problem.compute_dtypes[0]
+    found = []
+    for offer in study.problem.pools:
+        groups: dict[str, list[tuple[Phase, Efficiency]]] = {}
+        for phase in phases:
+            e = offer.device.efficiency[phase].at(dtype)
+            groups.setdefault(e.interval.quantity if e.interval else f"assumed {phase}", []).append((phase, e))
+        for members in groups.values():
+            names = tuple(phase for phase, _ in members)
+            known = members[0][1].interval
+            found.append(
+                Source(
+                    pool=offer.name,
+                    label=f"{' and '.join(names)} times of {offer.name}",
+                    low=known.low if known else 1.0 / ASSUMED,
+                    high=known.high if known else ASSUMED,
+                    measured=known.n if known else 0,
+                    assumed=known is None,
+                    phases=names,
+                )
+            )
+    return found
+
+
+def slowed(study: Study, source: Source, factor: float) -> Study:
+    """The study with one pool's phases this many times as slow."""
+
+    def change(e: Efficiency) -> Efficiency:
+        own = {dtype: replace(x, slowdown=factor) for dtype, x in e.by_dtype.items()}
+        return replace(e, slowdown=factor, by_dtype=own)
+
+    def device(d: Accelerator) -> Accelerator:
+        return replace(d, efficiency={p: change(e) if p in source.phases else e for p, e in d.efficiency.items()})
+
+    offers = tuple(replace(o, device=device(o.device)) if o.name == source.pool else o for o in study.problem.pools)
+    problem = replace(study.problem, pools=offers)
+    return replace(study, problem=problem, space=study.paradigm.space(problem))
+
+
+def with_intervals(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame of grid designs with the ends of their throughput, cost and cost per token beside them."""
+    index = np.array([int(str(d)[1:]) for d in frame["design_id"]], dtype=np.int64)
+    return _placed(frame, _ends(study, frame, lambda variant: variant.space.numbers(index)))
+
+
+def explained(study: Study, frame: pd.DataFrame, settings: Mapping[str, str]) -> tuple[pd.DataFrame, list[Effect]]:
+    """One design given as `--set` keys: its frame with intervals, and each source's effect on throughput and cost.
+
+    Effects are in the order of their size, relative to the value they move.
+    """
+
+    def scored(variant: Study) -> Mapping[str, Values]:
+        return variant.space.score_design(dict(settings))[0]
+
+    ends = _ends(study, frame, scored)
+    effects = [
+        Effect(label=f"{column}: {label}", low=float(low[0]), high=float(high[0]))
+        for column, label, low, high in ends.effects
+    ]
+    value = {c: float(frame[c].iloc[0]) for c in ("throughput_tok_s", "cost_usd_per_h")}
+
+    def size(e: Effect) -> float:
+        at = value[e.label.split(":")[0]]
+        return (e.high - e.low) / at if at else 0.0
+
+    return _placed(frame, ends), sorted(effects, key=size, reverse=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    columns: dict[str, Floats]
+    effects: list[tuple[str, str, Floats, Floats]]
+    """Column, source, and both ends of the value (N,)."""
+
+
+def _ends(study: Study, frame: pd.DataFrame, scored: Callable[[Study], Mapping[str, Values]]) -> _Ends:
+    tok = frame["throughput_tok_s"].to_numpy(dtype=np.float64)
+    cost = frame["cost_usd_per_h"].to_numpy(dtype=np.float64)
+    effects = [("throughput_tok_s", *rest) for rest in _time_effects(study, frame, tok, scored)]
+    effects += [("cost_usd_per_h", *rest) for rest in _price_effects(study, frame, cost)]
+    tok_low, tok_high = _squared(tok, [(low, high) for column, _, low, high in effects if column.startswith("through")])
+    cost_low, cost_high = _squared(cost, [(low, high) for column, _, low, high in effects if column.startswith("cost")])
+    per_mtok = cost * 1e6 / 3600.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mtok = np.where(tok > 0, per_mtok / tok, np.inf)
+        up = np.hypot(_relative(cost_high - cost, cost), np.where(tok_low > 0, tok / tok_low - 1.0, np.inf))
+        down = np.hypot(_relative(cost - cost_low, cost), np.where(tok_high > 0, 1.0 - tok / tok_high, 0.0))
+        ends = {"usd_per_mtok_low": mtok * np.maximum(1.0 - down, 0.0), "usd_per_mtok_high": mtok * (1.0 + up)}
+    return _Ends(
+        columns={
+            "throughput_low_tok_s": tok_low,
+            "throughput_high_tok_s": tok_high,
+            "cost_low_usd_per_h": cost_low,
+            "cost_high_usd_per_h": cost_high,
+            **{name: np.where(tok > 0, v, np.inf) for name, v in ends.items()},
+        },
+        effects=effects,
+    )
+
+
+def _relative(difference: Floats, base: Floats) -> Floats:
+    return np.divide(difference, base, out=np.zeros_like(difference), where=base > 0)
+
+
+def _time_effects(
+    study: Study, frame: pd.DataFrame, tok: Floats, scored: Callable[[Study], Mapping[str, Values]]
+) -> Iterator[tuple[str, Floats, Floats]]:
+    for source in time_sources(study):
+        if not (frame[f"n_{source.pool}"] > 0).any():
+            continue
+        both = []
+        for factor in (source.low, source.high):
+            again = scored(slowed(study, source, factor))
+            both.append(np.asarray(again["throughput_tok_s"], dtype=np.float64))
+        low, high = np.minimum(np.minimum(*both), tok), np.maximum(np.maximum(*both), tok)
+        yield source.label, np.where(tok > 0, low, 0.0), np.where(tok > 0, high, 0.0)
+
+
+def _price_effects(study: Study, frame: pd.DataFrame, cost: Floats) -> Iterator[tuple[str, Floats, Floats]]:
+    """Cost with one device at both ends of its price range; exact, since cost is linear in a price."""
+    site = study.envelope.site
+    rental = site.cost_basis == "rental"
+    for offer in study.problem.pools:
+        d = offer.device
+        ends, owned_ends = (d.rental_range_usd_per_h, d.capex_range_usd) if rental else (d.capex_range_usd, None)
+        if ends is None and not (offer.owned and owned_ends):
+            continue
+        n = frame[f"n_{offer.name}"].to_numpy(dtype=np.int64)
+        now = pool_bill(d, site, n, offer.owned).idle_usd_per_h
+        both = []
+        for end in (0, 1):
+            key = "rental_usd_per_h" if rental else "capex_usd"
+            priced = replace(d, **{key: ends[end]}) if ends else d
+            both.append(cost + pool_bill(priced, site, n, offer.owned).idle_usd_per_h - now)
+        yield f"price of {offer.name}", np.minimum(np.minimum(*both), cost), np.maximum(np.maximum(*both), cost)
+
+
+def _squared(value: Floats, ends: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    """Both ends of a value, effects of independent sources added as squares."""
+    down, up = np.zeros_like(value), np.zeros_like(value)
+    for low, high in ends:
+        down += (value - low) ** 2
+        up += (high - value) ** 2
+    return np.maximum(value - np.sqrt(down), 0.0), value + np.sqrt(up)
+
+
+def _placed(frame: pd.DataFrame, ends: _Ends) -> pd.DataFrame:
+    """The frame with each interval behind its column."""
+    result: dict[str, Any] = {}
+    for name in frame.columns:
+        result[str(name)] = frame[name]
+        for column in INTERVALS.get(str(name), ()):
+            result[column] = ends.columns[column]
+    return pd.DataFrame(result, index=frame.index)
