@@ -10,7 +10,8 @@ from dse import explore
 from dse.catalog import load_catalog
 from dse.explore import write_run
 from dse.resolve import Study
-from dse.scoring import explain, score
+from dse.scoring import explain
+from dse.uncertainty import score
 
 __all__ = ["Result", "Study", "explain", "load_catalog", "run", "score", "write_run"]
 

@@ -58,6 +58,13 @@ COLUMNS: tuple[Column, ...] = (
         "max",
         "output tokens per second at capacity, under the service limits; training: tokens per second",
     ),
+    Column(
+        "throughput_low_tok_s",
+        "tok/s",
+        None,
+        "lower end of the 80 % interval of throughput_tok_s, from measured errors of the pools' times",
+    ),
+    Column("throughput_high_tok_s", "tok/s", None, "upper end of it"),
     Column("throughput_samples_s", "sequences/s", "max", "sequences trained per second"),
     Column("step_time_s", "s", "min", "time of one optimizer step"),
     Column("sync_s", "s", "min", "all-reduce of gradients that a step waits for: between pools, or between pipelines"),
@@ -73,7 +80,13 @@ COLUMNS: tuple[Column, ...] = (
     Column("tpot_s", "s", "min", "time per output token, averaged over requests"),
     Column("tok_s_per_user", "tok/s", "max", "output tokens per second that one user sees: 1/tpot"),
     Column("cost_usd_per_h", "USD/h", "min", "cost of everything bought"),
+    Column(
+        "cost_low_usd_per_h", "USD/h", None, "cost with the pools' prices at the low ends of their ranges, combined"
+    ),
+    Column("cost_high_usd_per_h", "USD/h", None, "the same at the high ends"),
     Column("usd_per_mtok", "USD/Mtok", "min", "cost of a million tokens of throughput_tok_s"),
+    Column("usd_per_mtok_low", "USD/Mtok", None, "lower end of its interval, from times and prices"),
+    Column("usd_per_mtok_high", "USD/Mtok", None, "upper end of it"),
     Column("power_w", "W", "min", "provisioned power: what the site must supply, PUE included"),
     Column("power_mean_w", "W", "min", "mean power at capacity, PUE included"),
     Column("energy_j_per_tok", "J/tok", "min", "mean power per token of throughput_tok_s"),
@@ -174,13 +187,17 @@ _TEXT = {
     "weight_dtype", "kv_dtype", "compute_dtype", "role_<pool>", "recompute", "schedule", "layers",
 }  # fmt: skip
 
-_GAINS = ("gain_equal", "gain_apart")
-"""Known only once a study's single-device designs are."""
+_AFTERWARDS = (
+    "gain_equal", "gain_apart", "throughput_low", "throughput_high", "cost_low", "cost_high", "usd_per_mtok_",
+)  # fmt: skip
+"""Known only once a study's single-device designs are, or designs were scored again with other times."""
 
 OBJECTIVE_SENSE: dict[str, Sense] = {
-    c.name: c.sense for c in COLUMNS if c.sense is not None and "<pool>" not in c.name and not c.name.startswith(_GAINS)
+    c.name: c.sense
+    for c in COLUMNS
+    if c.sense is not None and "<pool>" not in c.name and not c.name.startswith(_AFTERWARDS)
 }
-"""Columns that may be an objective; the gains at equal cost and power are known only after exploring."""
+"""Columns that may be an objective; gains at equal cost and power, and intervals, are known only after."""
 
 
 def column(name: str) -> Column | None:
@@ -216,7 +233,7 @@ def limit_sense(name: str) -> Sense:
 def takes_limit(name: str) -> bool:
     """Whether a limit may name this column: numeric, and known while designs are scored."""
     found = column(name)
-    return found is not None and found.name not in _TEXT and not found.name.startswith(_GAINS)
+    return found is not None and found.name not in _TEXT and not found.name.startswith(_AFTERWARDS)
 
 
 NUMERIC_COLUMNS: tuple[str, ...] = tuple(c.name for c in COLUMNS if takes_limit(c.name))

@@ -25,6 +25,7 @@ from dse.progress import Report, Stop, silent
 from dse.recommend import recommend
 from dse.resolve import Study
 from dse.scoring import bounds_of, score_index, violation
+from dse.uncertainty import trust, with_intervals
 from dse.units import json_safe
 from dse.verdict import study_verdict
 from dse.whatif import raised_limits
@@ -171,8 +172,14 @@ def run(
         "versions": versions(),
         **advice,
         "verdict": study_verdict(study, pick, frontier, candidates),
+        "trust": None if pick is None else trust(study, pick),
     }
-    return Result(study=study, frontier=frontier, candidates=candidates, info=info)
+    return Result(
+        study=study,
+        frontier=with_intervals(study, frontier),
+        candidates=with_intervals(study, candidates),
+        info=info,
+    )
 
 
 def _advice(study: Study, frontier: pd.DataFrame, nearest: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ Phases that were measured together (one end-to-end time) move together. A device
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dse.hardware import Accelerator, Efficiency, Phase
 from dse.model.bill import pool_bill
 from dse.resolve import Study
+from dse.scoring import score as scored_once
 
 Floats = NDArray[np.float64]
 Values = NDArray[np.generic]
@@ -31,6 +32,10 @@ ASSUMED = 1.3
 """Where nothing was measured, times lie within this factor, either way."""
 SERVING: tuple[Phase, ...] = ("prefill", "decode")
 TRAINING: tuple[Phase, ...] = ("train",)
+
+NOTICED = 1e-4
+"""Share of a value below which a source does not move it."""
+PRICES = "low and high of its price"
 
 INTERVALS: Mapping[str, tuple[str, str]] = {
     "throughput_tok_s": ("throughput_low_tok_s", "throughput_high_tok_s"),
@@ -55,15 +60,32 @@ class Source:
     """No measurement at all: a stated guess."""
     phases: tuple[Phase, ...]
 
+    @property
+    def basis(self) -> str:
+        """What the interval rests on, in words."""
+        span = f"{self.low:.2f} to {self.high:.2f} of the predicted time"
+        if self.assumed:
+            return f"no measurement: assumed {span}"
+        return f"{span}, {self.measured} measurements" if self.measured else f"{span}, carried over from a relative"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
     """What one source does to one design, at both ends."""
 
-    label: str
+    column: str
+    """Throughput or cost."""
+    source: str
     low: float
+    """Of the column's value."""
     high: float
-    """Ends of the column's value."""
+    basis: str
+    """What the source's range rests on."""
+
+    @property
+    def text(self) -> str:
+        """The source with what it rests on."""
+        return f"{self.source} ({self.basis})" if self.basis else self.source
 
 
 def time_sources(study: Study) -> list[Source]:
@@ -124,17 +146,33 @@ def explained(study: Study, frame: pd.DataFrame, settings: Mapping[str, str]) ->
         return variant.space.score_design(dict(settings))[0]
 
     ends = _ends(study, frame, scored)
-    effects = [
-        Effect(label=f"{column}: {label}", low=float(low[0]), high=float(high[0]))
-        for column, label, low, high in ends.effects
-    ]
+    basis = {source.label: source.basis for source in time_sources(study)}
     value = {c: float(frame[c].iloc[0]) for c in ("throughput_tok_s", "cost_usd_per_h")}
+    effects = [
+        Effect(column=column, source=label, low=float(low[0]), high=float(high[0]), basis=basis.get(label, PRICES))
+        for column, label, low, high in ends.effects
+        if high[0] - low[0] > NOTICED * value[column]
+    ]
 
     def size(e: Effect) -> float:
-        at = value[e.label.split(":")[0]]
+        at = value[e.column]
         return (e.high - e.low) / at if at else 0.0
 
     return _placed(frame, ends), sorted(effects, key=size, reverse=True)
+
+
+def trust(study: Study, row: pd.Series[Any]) -> dict[str, Any]:
+    """How sure one design is, for run.json: its interval, and what each source does to it, the largest first."""
+    settings = study.space.settings_of({str(k): v for k, v in row.items()})
+    frame, effects = explained(study, pd.DataFrame([row]), settings)
+    ends = {name: float(frame[name].iloc[0]) for pair in INTERVALS.values() for name in pair}
+    return {"design_id": str(row["design_id"]), **ends, "effects": [asdict(e) for e in effects]}
+
+
+def score(study: Study, settings: Mapping[str, Any]) -> pd.DataFrame:
+    """Result frame, of one row, of one design given as `--set` keys, with its intervals."""
+    text = {k: str(v) for k, v in settings.items()}
+    return explained(study, scored_once(study, text), text)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -182,13 +182,15 @@ def _print_frontier(result: Result) -> None:
 
 
 def _print_pick(result: Result) -> None:
-    from dse.cli.tables import baselines_text, console, design_text, reached_lines
+    from dse.cli.tables import baselines_text, console, design_text, interval_lines, reached_lines
     from dse.report.designs import port_warnings
 
     study, row, out = result.study, result.recommended, console()
     assert row is not None
     out.print(f"Pick (*): {design_text(study, row)}", markup=False)
-    for line in (result.info["recommended"]["rule"], *reached_lines(study, row), baselines_text(row)):
+    effects = (result.info.get("trust") or {}).get("effects", [])
+    lines = (result.info["recommended"]["rule"], *reached_lines(study, row), *interval_lines(row, effects))
+    for line in (*lines, baselines_text(row)):
         out.print(f"  {line}", markup=False)
     verdict = result.info["verdict"]
     caveat = f", {verdict['caveat']}" if verdict["caveat"] else ""

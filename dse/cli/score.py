@@ -10,7 +10,15 @@ import typer
 from dse.cli.check import AsJson, StudyPath
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dse.model.screening import Explanation
+    from dse.uncertainty import Effect
+
+INTERVAL_ENDS = {
+    "throughput_tok_s": ("throughput_low_tok_s", "throughput_high_tok_s"),
+    "cost_usd_per_h": ("cost_low_usd_per_h", "cost_high_usd_per_h"),
+}
 
 
 OVERLAPS = 1e-6
@@ -29,19 +37,26 @@ def score(
     as_json: AsJson = False,
 ) -> None:
     """Score one design, on or off the study's axes, and explain it."""
+    from dataclasses import asdict
+
     from dse.resolve import Study
     from dse.scoring import explain as explained
+    from dse.uncertainty import explained as with_effects
     from dse.units import json_safe
 
-    loaded = Study.load(study)
-    frame, detail = explained(loaded, _settings(set_ or []))
+    loaded, settings = Study.load(study), _settings(set_ or [])
+    frame, detail = explained(loaded, settings)
+    frame, effects = with_effects(loaded, frame, settings)
     row = {str(k): _plain(v) for k, v in frame.iloc[0].to_dict().items() if k != "on_front"}
     if as_json:
-        typer.echo(json.dumps(json_safe(row | {"explain": detail}), indent=2))
+        typer.echo(
+            json.dumps(json_safe(row | {"explain": {**detail, "uncertainty": [asdict(e) for e in effects]}}), indent=2)
+        )
         return
     _print_row(row)
     if explain:
         _print_detail(detail, loaded.envelope.paradigm)
+        _print_effects(row, effects)
 
 
 def _settings(given: list[str]) -> dict[str, str]:
@@ -109,6 +124,23 @@ def _print_pool(name: str, pool: dict[str, Any], paradigm: str) -> None:
         f"{quantity(pool['power_mean_w'], 'W')} mean",
         f"  alone: {pool['alone_tok_s']:,.0f} tok/s",
     ]
+    typer.echo("\n" + "\n".join(lines))
+
+
+def _print_effects(row: dict[str, Any], effects: Sequence[Effect]) -> None:
+    """Intervals, and which assumption each rests on most."""
+    from dse.cli.tables import figure
+
+    lines = ["uncertainty (80 %): each source alone at both ends, effects combined as squares"]
+    for column, unit in (("throughput_tok_s", "tok/s"), ("cost_usd_per_h", "USD/h")):
+        low, high = (row[name] for name in INTERVAL_ENDS[column])
+        lines.append(f"  {column} {figure(row[column])}: {figure(low)} to {figure(high)} {unit}")
+        own = [e for e in effects if e.column == column]
+        lines += [f"    {figure(e.low)} to {figure(e.high)} by {e.text}" for e in own]
+        if not own:
+            lines.append("    nothing known moves it")
+    if effects:
+        lines.append(f"  most depends on: {effects[0].source}")
     typer.echo("\n" + "\n".join(lines))
 
 

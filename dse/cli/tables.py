@@ -133,6 +133,7 @@ Shown = tuple[str, str, Callable[[Any], str]]
 SHOWN: tuple[Shown, ...] = (
     ("link", "link", lambda v: str(v) if v != "none" else "-"),
     ("throughput_tok_s", "tok/s", figure),
+    ("interval", "80 %", str),
     ("requests_s", "req/s", figure),
     ("step_time_s", "step", seconds),
     ("global_batch", "batch", _whole),
@@ -176,7 +177,7 @@ def _pool_columns(frame: pd.DataFrame, pool: str) -> list[Shown]:
 
 def frontier_table(study: Study, distinct: Distinct) -> Table:
     """The frontier as a table of at most MOST_ROWS rows, the recommended design marked."""
-    frame, pools = distinct.frame, study.space.pool_names
+    frame, pools = _with_interval(distinct.frame), study.space.pool_names
     shown, of_pool = _columns(frame), {pool: _pool_columns(frame, pool) for pool in pools}
     table = Table(box=None, pad_edge=False, header_style="bold", row_styles=["", "dim"])
     table.add_column("", width=1)
@@ -194,6 +195,30 @@ def frontier_table(study: Study, distinct: Distinct) -> Table:
         cells += [show(row[name]) for name, _, show in shown]
         table.add_row(*map(escape, cells), style="bold" if picked else None)
     return table
+
+
+def _with_interval(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with the interval of its throughput as one text."""
+    if "throughput_low_tok_s" not in frame:
+        return frame
+    ends = zip(frame["throughput_low_tok_s"], frame["throughput_high_tok_s"], strict=True)
+    return frame.assign(interval=[f"{figure(low)}-{figure(high)}" for low, high in ends])
+
+
+def interval_lines(row: pd.Series, effects: Sequence[dict[str, Any]]) -> list[str]:
+    """How sure a design's throughput and cost are, and what they depend on most."""
+    if "throughput_low_tok_s" not in row:
+        return []
+    lines = [
+        f"80 % interval: {figure(row['throughput_low_tok_s'])} to {figure(row['throughput_high_tok_s'])} tok/s, "
+        f"{figure(row['cost_low_usd_per_h'])} to {figure(row['cost_high_usd_per_h'])} USD/h"
+    ]
+    first = {e["column"]: e for e in reversed(effects)}
+    named = [f"{words} on the {first[c]['source']}" for c, words in _MOST if c in first]
+    return lines + ([f"  depends most: {', '.join(named)}"] if named else [])
+
+
+_MOST = (("throughput_tok_s", "throughput"), ("cost_usd_per_h", "cost"))
 
 
 def _pool_cells(study: Study, row: pd.Series, pool: str, columns: Sequence[Shown]) -> list[str]:

@@ -15,11 +15,14 @@ from dse.report.numbers import number, shown, shown_unit
 from dse.report.rows import Row, cell, count_of, expanded, part_list, pools_bought, ratio_text, value_of
 from dse.report.words import inside
 from dse.scoring import bounds_of
+from dse.uncertainty import INTERVALS
 
 CLOUD_POINTS: Final = 3000
 FRONT_POINTS: Final = 1000
 LIMIT_REACH: Final = 1.5
 """A limit farther out than this many times the largest point is told in words, not drawn."""
+INTERVAL_REACH: Final = 1.35
+"""An interval is drawn up to this many times the largest point."""
 SHAPES: Final = ("one kind of device", "mix of devices")
 TOOLTIP_COLUMNS: Final = (
     "throughput_samples_s", "step_time_s", "train_time_s", "goodput_frac", "bubble_frac", "mfu_<pool>",
@@ -72,6 +75,7 @@ def scene(result: Result, distinct: Distinct) -> Scene | None:
         notes.append(f"{unbounded:,} frontier points with an unbounded objective are not drawn.")
     if len(chosen) < len(frame):
         notes.append(f"{len(chosen):,} of {len(frame):,} frontier points are drawn, evenly spread.")
+    _clip(front)
     drawn = Scene(
         paradigm=study.envelope.paradigm,
         objectives=objectives,
@@ -89,6 +93,14 @@ def scene(result: Result, distinct: Distinct) -> Scene | None:
     return drawn
 
 
+def _clip(front: list[Datum]) -> None:
+    """Intervals that reach far beyond all points are cut, so that the points stay apart."""
+    most = INTERVAL_REACH * max(d["o0"] for d in front)
+    for d in front:
+        if "hi" in d:
+            d["hi"] = max(min(d["hi"], most), d["o0"])
+
+
 def _datum(result: Result, row: Row, objectives: tuple[str, ...], extras: tuple[str, ...], *, pick: bool) -> Datum:
     study = result.study
     ratio = value_of(row, "gpu_wse_ratio")
@@ -96,6 +108,7 @@ def _datum(result: Result, row: Row, objectives: tuple[str, ...], extras: tuple[
     datum |= {f"t{k}": shown(o, value_of(row, o)) for k, o in enumerate(objectives)}
     datum |= {f"e{k}": cell(row, c) for k, c in enumerate(extras)}
     datum |= {f"n{k}": count_of(row, p) for k, p in enumerate(study.space.pool_names)}
+    datum |= _ends(row, objectives[0])
     return datum | {
         "design": part_list(study, row),
         "roles": short_layout(study, row),
@@ -106,6 +119,17 @@ def _datum(result: Result, row: Row, objectives: tuple[str, ...], extras: tuple[
         "shape": SHAPES[len(pools_bought(study, row)) > 1],
         "pick": pick,
     }
+
+
+def _ends(row: Row, objective: str) -> Datum:
+    """Interval of objective 0, and as text; nothing where it has none."""
+    if objective not in INTERVALS:
+        return {}
+    low, high = (value_of(row, name) for name in INTERVALS[objective])
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return {}
+    factor = shown_unit(objective)[0]
+    return {"lo": low * factor, "hi": high * factor, "span": f"{shown(objective, low)} to {shown(objective, high)}"}
 
 
 def _cloud(candidates: pd.DataFrame, objectives: tuple[str, ...]) -> list[Datum]:

@@ -117,6 +117,13 @@ def _fade(drawn: Scene) -> Any:
     return alt.condition(alt.selection_interval(name=BRUSH), alt.value(0.95), alt.value(0.12))
 
 
+def _faint() -> Any:
+    """Opacity of an interval, which stays behind its point."""
+    import altair as alt
+
+    return alt.condition(alt.selection_interval(name=BRUSH), alt.value(0.5), alt.value(0.06))
+
+
 def _tooltip(drawn: Scene) -> list[Any]:
     import altair as alt
 
@@ -124,6 +131,7 @@ def _tooltip(drawn: Scene) -> list[Any]:
     parts += [("setup", "Set-up")] if any("setup" in d for d in drawn.front) else []
     parts += [("link", "Link"), ("ratio", "GPU : WSE")]
     parts += [(f"t{k}", label(o, drawn.paradigm)) for k, o in enumerate(drawn.objectives)]
+    parts += [("span", "80 % interval")] if any("span" in d for d in drawn.front) else []
     parts += [(f"e{k}", label(c, drawn.paradigm)) for k, c in enumerate(drawn.extras)]
     return [alt.Tooltip(field, type="nominal", title=title) for field, title in parts]
 
@@ -159,6 +167,10 @@ def _plane(drawn: Scene, k: int) -> Any:
             rule = _chart(f"limits{j}")
             rule = rule.mark_rule(strokeDash=[6, 4], strokeWidth=1.5, color=LIMIT)
             layers.append(rule.encode(**{channel: kind("b", type="quantitative")}))
+    if any("lo" in d for d in drawn.front):
+        reach = _chart("front").mark_rule(strokeWidth=1, color=FAINT)
+        ends = {"y": alt.Y("lo", type="quantitative"), "y2": alt.Y2("hi")}
+        layers.append(reach.encode(x=x, opacity=_faint(), **ends))
     layers.append(_points(drawn, k).encode(x=x, y=y))
     layers += _picked(x, y, _tooltip(drawn), name=True)
     first, over = label(drawn.objectives[0], drawn.paradigm), inside(drawn.objectives[k], drawn.paradigm)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dse.report.layout import short_layout
+from dse.report.numbers import number
 from dse.report.rows import Row, cell, part_list, ratio_text
 from dse.report.words import axis_title, words_of
 from dse.resolve import Study
@@ -31,6 +32,8 @@ TABLE_COLUMNS: Final = (
     "gain_equal_cost",
     "gain_equal_power",
 )
+INTERVAL: Final = "interval"
+"""Stands for the 80 % interval behind the throughput."""
 TEXT_COLUMNS: Final = ("recompute", "schedule", "layers")
 """Of these the table has those that differ along the frontier."""
 
@@ -103,8 +106,12 @@ def frontier_table(study: Study, distinct: Distinct) -> FrontierTable:
     extra = [o for o in study.envelope.objectives.names if o not in TABLE_COLUMNS]
     columns = [c for c in (*extra, *TABLE_COLUMNS) if c in frame]
     columns += [c for c in TEXT_COLUMNS if c in frame and frame[c].nunique() > 1]
+    sure = "throughput_low_tok_s" in frame and "throughput_tok_s" in columns
     heads = ["Design", words_of(paradigm).layout, "Link", "GPU : WSE"]
     heads += [SHORT_HEADS.get(c) or axis_title(c, paradigm) for c in columns]
+    if sure:
+        columns.insert(columns.index("throughput_tok_s") + 1, INTERVAL)
+        heads.insert(4 + columns.index(INTERVAL), "80 %")
     rows = []
     for i in spread(len(distinct.ties), TABLE_ROWS, distinct.pick):
         row = frame.iloc[i]
@@ -114,13 +121,19 @@ def frontier_table(study: Study, distinct: Distinct) -> FrontierTable:
     )
 
 
+def _interval(row: Row) -> str:
+    """Ends of the throughput's interval."""
+    low, high = (number(float(row[f"throughput_{end}_tok_s"])) for end in ("low", "high"))
+    return f"{low}–{high}"
+
+
 def _cells(study: Study, row: Row, columns: list[str], ties: int) -> list[str]:
     return [
         part_list(study, row),
         short_layout(study, row),
         link if (link := str(row.get("link", "none"))) != "none" else "–",
         ratio_text(row),
-        *(cell(row, c, unit=False) for c in columns),
+        *(_interval(row) if c == INTERVAL else cell(row, c, unit=False) for c in columns),
         str(row.get("bottleneck", "–")),
         str(ties),
     ]

@@ -24,6 +24,7 @@ from dse.report.frontier_rows import distinct_rows, frontier_table
 from dse.report.layout import setup
 from dse.report.proof import GRADES, evidence, method_lines, study_text
 from dse.report.rows import Row, part_list
+from dse.report.trust import trust
 from dse.report.why import why
 from dse.report.words import glossary
 from dse.verdict import Verdict, study_verdict
@@ -68,6 +69,7 @@ def context(result: Result) -> dict[str, Any]:
         "spec": Markup(charts.spec) if charts else "",
         "bundle": Markup(vega_bundle()) if charts else "",
         "why": why(result),
+        "trust": trust(study, info, None if row is None else {str(k): v for k, v in row.items()}),
         "table": frontier_table(study, distinct),
         "objectives": study.envelope.objectives,
         "method": method_lines(info),
