@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from megatron import megatron
+
 from dse.calibration.accuracy import ENOUGH_ROWS, accuracy, interval
 from dse.calibration.data import Measurements, Names, load_all
 from dse.calibration.fit import log_errors
@@ -88,6 +90,7 @@ def main(folder: Path) -> None:
     efficiency += lone_dtypes(efficiency)
     carried(efficiency, accuracies, sources)
     defaults(tables, found, efficiency, accuracies, sources)
+    add_megatron(efficiency, accuracies, sources)
     save("efficiency_fitted.csv", HEAD, efficiency)
     head = ("device", "profile", "phase", "dtype", "quantity", "n", "median_pct", "p90_pct", "bias_pct",
             "held_out_median_pct", "held_out_p90_pct", "low", "high", "source")  # fmt: skip
@@ -240,6 +243,26 @@ def note_default(
                 device, "default", phase, "", q.name, str(own.n), f"{own.median_pct:.1f}", f"{own.p90_pct:.1f}",
                 f"{own.bias_pct:.1f}", "", "", f"{low:.3f}", f"{high:.3f}", source,
             ))  # fmt: skip
+
+
+def add_megatron(efficiency: list[Sequence[str]], accuracies: list[Sequence[str]], sources: dict[str, str]) -> None:
+    """Megatron-LM's tensor and pipeline parallel training on A100, fitted with the pipeline model."""
+    m, device, source = megatron(), "a100-80gb-sxm", "fit-megatron-a100-80gb-sxm"
+    sources[source] = (
+        "Fit of the pipeline model to eight iterations of Megatron-LM, 22B to 1T (Korthikanti et al., arXiv 2205.05198, "
+        f"tables 3 and 5, 2022). Error {m.own.median_pct:.1f} / {m.own.p90_pct:.1f} % (median / p90); each model "
+        f"predicted by a fit to the others {m.held_out.median_pct:.1f} / {m.held_out.p90_pct:.1f} %, mean "
+        f"{m.mean_pct:.1f} %, worst {m.worst_pct:.1f} %. Attention there was not fused. The fixed time is the hardware's."
+    )
+    for key, value, grade in (
+        ("compute", m.compute, "B"), ("attention", m.attention, "B"), ("memory", 0.8, "D"), ("fixed_layer_s", 1e-4, "D"),
+    ):  # fmt: skip
+        efficiency.append(row(device, "megatron", "train", "", key, value, value, value, source, "2022-05", grade))
+    accuracies.append((
+        device, "megatron", "train", "", "step_s", str(m.own.n), f"{m.own.median_pct:.1f}", f"{m.own.p90_pct:.1f}",
+        f"{m.own.bias_pct:.1f}", f"{m.held_out.median_pct:.1f}", f"{m.held_out.p90_pct:.1f}", f"{m.low:.3f}",
+        f"{m.high:.3f}", source,
+    ))  # fmt: skip
 
 
 def save(name: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
