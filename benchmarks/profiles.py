@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-
 from megatron import megatron
 
 from dse.calibration.accuracy import ENOUGH_ROWS, accuracy, interval
@@ -249,13 +248,15 @@ def add_megatron(efficiency: list[Sequence[str]], accuracies: list[Sequence[str]
     """Megatron-LM's tensor and pipeline parallel training on A100, fitted with the pipeline model."""
     m, device, source = megatron(), "a100-80gb-sxm", "fit-megatron-a100-80gb-sxm"
     sources[source] = (
-        "Fit of the pipeline model to eight iterations of Megatron-LM, 22B to 1T (Korthikanti et al., arXiv 2205.05198, "
-        f"tables 3 and 5, 2022). Error {m.own.median_pct:.1f} / {m.own.p90_pct:.1f} % (median / p90); each model "
-        f"predicted by a fit to the others {m.held_out.median_pct:.1f} / {m.held_out.p90_pct:.1f} %, mean "
-        f"{m.mean_pct:.1f} %, worst {m.worst_pct:.1f} %. Attention there was not fused. The fixed time is the hardware's."
+        "Fit of the pipeline model to eight iterations of Megatron-LM, 22B to 1T (Korthikanti et al., arXiv "
+        f"2205.05198, tables 3 and 5, 2022). Error {m.own.median_pct:.1f} / {m.own.p90_pct:.1f} % (median / p90); "
+        f"each model predicted by a fit to the others {m.held_out.median_pct:.1f} / {m.held_out.p90_pct:.1f} %, mean "
+        f"{m.mean_pct:.1f} %, worst {m.worst_pct:.1f} %. Attention there was not fused. The fixed time is the "
+        "hardware's."
     )
     for key, value, grade in (
-        ("compute", m.compute, "B"), ("attention", m.attention, "B"), ("memory", 0.8, "D"), ("fixed_layer_s", 1e-4, "D"),
+        ("compute", m.compute, "B"), ("attention", m.attention, "B"), ("memory", 0.8, "D"),
+        ("fixed_layer_s", 1e-4, "D"),
     ):  # fmt: skip
         efficiency.append(row(device, "megatron", "train", "", key, value, value, value, source, "2022-05", grade))
     accuracies.append((

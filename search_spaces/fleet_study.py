@@ -18,6 +18,8 @@ from dse.study import AxisList, Envelope, Frac, Link, Part, distinct
 from dse.workload import Transformer
 
 Dtype = Literal["bf16", "fp16", "fp8", "fp4", "int8", "int4"]
+MEASURED = "aiconfigurator"
+"""Profile whose pass times are measured tables of that package, put in once model and data types are known."""
 MAX_DEVICES = 10_000_000
 MAX_POOLS = 8
 Whole = Annotated[int, Field(ge=1, le=MAX_DEVICES)]
@@ -234,12 +236,12 @@ def pool_name(pool: Pool, folder: Path) -> str:
 
 
 def find_device(name: str, profile: str, folder: Path) -> Accelerator:
-    """A catalogue device, or a device file next to the study."""
+    """A catalogue device, or a device file next to the study; for `MEASURED` with the default's numbers."""
     if name.endswith(".toml"):
-        if profile != "default":
+        if profile not in ("default", MEASURED):
             raise InputError(f"profile {profile!r}: a device file has only the default profile")
         return load_device_file(folder / name)
-    return load_catalog().device(name, profile)
+    return load_catalog().device(name, "default" if profile == MEASURED else profile)
 
 
 def find_model(name: str, folder: Path) -> Transformer:

@@ -17,8 +17,8 @@ from dse.traffic import read_trace, request_classes
 from dse.workload import RequestClass
 
 from .fleet_problem import link_table, portable_tables
-from .fleet_study import find_device, find_model, pool_name
-from .pd_serving_study import Role, Routing, ServingPool, ServingStudy, ServingWorkload
+from .fleet_study import find_model, pool_name
+from .pd_serving_study import Role, Routing, ServingPool, ServingStudy, ServingWorkload, measured_device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def resolve(study: ServingStudy, folder: Path) -> ServingProblem:
         routings=work.routing,
         limits=ServingLimits(ttft_p99_s=work.slo.ttft_p99_s or np.inf, tpot_s=work.slo.tpot_s or np.inf),
         demand_requests_s=study.demand.requests_s if study.demand else None,
-        pools=tuple(_offer(p, folder) for p in study.pool),
+        pools=tuple(_offer(p, work, folder) for p in study.pool),
         links=links,
         link_names=names,
         raw_links=study.link is not None and study.link.bandwidth_gb_s is not None,
@@ -116,8 +116,8 @@ def _classes(work: ServingWorkload, folder: Path) -> tuple[RequestClass, ...]:
     )
 
 
-def _offer(pool: ServingPool, folder: Path) -> PoolOffer:
-    device = find_device(pool.device, pool.profile, folder)
+def _offer(pool: ServingPool, work: ServingWorkload, folder: Path) -> PoolOffer:
+    device = measured_device(pool, work, folder)
     return PoolOffer(
         name=pool_name(pool, folder),
         device=device,

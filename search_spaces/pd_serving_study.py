@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from dse.errors import InputError
+from dse.hardware import Accelerator
 from dse.study import AxisList, Frac, Part, Positive, distinct
 from dse.traffic import read_trace
 
-from .fleet_study import Dtype, FleetStudy, Pool, Pools, WholeAxis, as_value_error, folder_of, known_model, listed
+from .fleet_study import (
+    MEASURED,
+    Dtype,
+    FleetStudy,
+    Pool,
+    Pools,
+    WholeAxis,
+    as_value_error,
+    find_device,
+    find_model,
+    folder_of,
+    known_model,
+    listed,
+)
 
 Routing = Literal["split", "work_stealing"]
 Role = Literal["prefill", "decode", "both"]
@@ -114,6 +130,7 @@ class ServingStudy(FleetStudy):
     @model_validator(mode="after")
     def _whole(self, info: ValidationInfo) -> ServingStudy:
         faults = self.fleet_faults(self.pool, self.workload.compute_dtype, folder_of(info))
+        faults += self._measured_faults(folder_of(info))
         most = self.limits.bounds().get("requests_s", (0, np.inf))[1]
         if self.demand and most < self.demand.requests_s:
             faults.append(
@@ -123,3 +140,42 @@ class ServingStudy(FleetStudy):
         if faults:
             raise InputError(faults)
         return self
+
+    def _measured_faults(self, folder: Path) -> list[str]:
+        """What keeps a pool from taking its times from measured tables of whole passes."""
+        faults: list[str] = []
+        for i, pool in enumerate(self.pool):
+            if pool.profile == MEASURED:
+                faults += [f"pool[{i}]: profile {MEASURED!r}: {fault}" for fault in self._tables_lack(pool, folder)]
+        return faults
+
+    def _tables_lack(self, pool: ServingPool, folder: Path) -> list[str]:
+        work, faults = self.workload, []
+        if len(work.compute_dtype) > 1 or len(work.kv_dtype) > 1 or work.weight_dtype != work.compute_dtype:
+            faults.append("give one compute_dtype, the same weight_dtype, and one kv_dtype")
+        if work.prefix_hit_frac:
+            faults.append("the tables have no cached prefix; set prefix_hit_frac = 0")
+        model = find_model(work.model, folder)
+        wrong = [g for g in pool.instance_size if model.heads % g]
+        if wrong:
+            faults.append(f"instance_size {wrong[0]} does not divide the {model.heads} heads of {model.name}")
+        if not faults:
+            try:
+                measured_device(pool, work, folder)
+            except InputError as error:
+                faults += error.faults
+        return faults
+
+
+def measured_device(pool: ServingPool, work: ServingWorkload, folder: Path) -> Accelerator:
+    """A pool's device; with the profile `MEASURED` its pass times are those of aiconfigurator's tables."""
+    device = find_device(pool.device, pool.profile, folder)
+    if pool.profile != MEASURED:
+        return device
+    from dse.calibration.aiconfigurator import with_aiconfigurator
+
+    model = find_model(work.model, folder)
+    unjudged = {phase: replace(e, interval=None) for phase, e in device.efficiency.items()}
+    return with_aiconfigurator(
+        replace(device, efficiency=unjudged), model, compute_dtype=work.compute_dtype[0], kv_dtype=work.kv_dtype[0]
+    )

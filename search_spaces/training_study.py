@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from dse.model.training_memory import Recompute
 from dse.study import AxisList, Part, Positive, distinct
 
-from .fleet_study import Dtype, FleetStudy, Pool, WholeAxis, find_device, known_model
+from .fleet_study import MEASURED, Dtype, FleetStudy, Pool, WholeAxis, find_device, known_model
 
 ZeroStage = Annotated[int, Field(ge=0, le=3)]
 AtLeast0 = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -71,6 +71,8 @@ class TrainingStudy(FleetStudy):
         """What is wrong between the parts of a training study."""
         faults = self.fleet_faults(pools, self.workload.compute_dtype, folder)
         for i, pool in enumerate(pools):
+            if pool.profile == MEASURED:
+                faults.append(f"pool[{i}]: profile {MEASURED!r} has times of serving only; name another profile")
             device = find_device(pool.device, pool.profile, folder)
             if "train" not in device.efficiency:
                 faults.append(f"pool[{i}]: {device.name} has no [efficiency.train]; add it to its device file")

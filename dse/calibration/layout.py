@@ -69,6 +69,8 @@ class Layout:
     has_model: bool = True
     kernels: bool = False
     """Single kernels: no profile describes them, so the law is fitted on the table itself."""
+    kv_dtype: str = "bf16"
+    """Data type of the KV cache in these measurements."""
     check_only: frozenset[str] = frozenset()
     """Quantities that are compared but never fitted."""
 

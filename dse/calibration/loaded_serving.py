@@ -117,4 +117,5 @@ LAYOUT = Layout(
     ),
     read=read,
     predict=predict,
+    kv_dtype=KV_DTYPE,
 )

@@ -9,14 +9,18 @@ import numpy as np
 import pandas as pd
 
 from dse.catalog import load_catalog
+from dse.hardware import Accelerator
 
 from .accuracy import Accuracy, accuracy, covered_frac
+from .aiconfigurator import with_aiconfigurator
 from .data import Measurements, Names
 from .fit import fit, log_errors, with_numbers
 from .folds import KEYS, held_out_coverage, held_out_errors
-from .layout import Quantity
+from .layout import Layout, Quantity
 
 WORST = 5
+AICONFIGURATOR = "aiconfigurator"
+"""Profile that takes pass times from that package's tables."""
 FOLD_KEY = {"model": "by model", "shape": "by shape"}
 
 
@@ -82,11 +86,22 @@ def validations(
             yield from _kernel_lines(m, names, str(device), rows)
             continue
         base = names.device(str(device), str(profile))
-        errors = log_errors(m.layout, rows, base, names.model)
+        errors = _errors(m.layout, rows, base, names, measured=profile == AICONFIGURATOR)
         held = _held_out(m, names, str(device), rows) if folds else {}
         for quantity in m.layout.quantities:
             if errors[quantity.name].notna().any():
                 yield _line(m, str(device), str(profile), quantity, rows, errors[quantity.name], held)
+
+
+def _errors(layout: Layout, rows: pd.DataFrame, base: Accelerator, names: Names, *, measured: bool) -> pd.DataFrame:
+    """log(predicted/measured); with aiconfigurator's tables in place of the law where asked for."""
+    if not measured:
+        return log_errors(layout, rows, base, names.model)
+    parts = []
+    for (model, dtype), part in rows.groupby(["model", "dtype"]):
+        device = with_aiconfigurator(base, names.model(str(model)), compute_dtype=str(dtype), kv_dtype=layout.kv_dtype)
+        parts.append(log_errors(layout, part, device, names.model))
+    return pd.concat(parts).reindex(rows.index)
 
 
 def _line(

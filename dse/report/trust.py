@@ -77,7 +77,7 @@ def _rows(study: Study) -> list[TrustRow]:
     asked = study.envelope.model_dump()["pool"]
     rows = []
     for offer, pool in zip(study.problem.pools, asked, strict=True):
-        in_catalogue = pool["device"] in known.devices
+        in_catalogue = pool["device"] in known.devices and (offer.device.efficiency[phases[0]].times is None)
         for phase in phases:
             errors = known.errors_of(pool["device"], _profile(pool, phase), phase, dtype) if in_catalogue else ()
             rows.append(_row(study, offer.name, pool["profile"], phase, errors[0] if errors else None))
