@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dse.catalog import load_catalog, load_device_file, load_model_file
-from dse.errors import InputError, unknown_name
+from dse.errors import InputError
 from dse.hardware import Accelerator
 from dse.workload import Transformer
 
@@ -204,10 +204,3 @@ def named_files(given: list[str], option: str, ending: str) -> dict[str, Path]:
     if faults:
         raise InputError(faults)
     return found
-
-
-def check_profile(device: str, profile: str) -> None:
-    """UnknownNameError where a catalogue device lacks a profile."""
-    known = load_catalog()
-    if device in known.devices and profile not in known.profiles[device]:
-        raise InputError(unknown_name(f"catalog [{device}]", "profile", profile, known.profiles[device]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,7 +105,7 @@ def _record(line: Validation) -> dict[str, object]:
 
 
 def _percent(value: float) -> str:
-    return "-" if value != value else f"{value:.1f}"  # noqa: PLR0124
+    return "-" if math.isnan(value) else f"{value:.1f}"
 
 
 def _print_lines(lines: Sequence[Validation], *, folds: bool) -> None:
@@ -171,7 +172,7 @@ def _print_catalogue(as_json: bool) -> None:
         table.add_column(title, justify="right")
     for row in frame.to_dict("records"):
         out = "-"
-        if row["held_out_median_pct"] == row["held_out_median_pct"]:
+        if not math.isnan(row["held_out_median_pct"]):
             out = f"{row['held_out_median_pct']:.1f} / {row['held_out_p90_pct']:.1f}"
         table.add_row(
             row["device"], row["profile"], row["phase"], row["dtype"], row["quantity"], str(row["n"] or "carried"),
