@@ -177,7 +177,8 @@ def add_fp8_training(efficiency: list[Sequence[str]], accuracies: list[Sequence[
     device, source = "h100-80gb-sxm", "estimate-fsdp-fp8"
     sources[source] = (
         f"Estimate: training with fp8 matrix products runs {FP8_SPEED:g} times as fast as in bf16 (MosaicML and "
-        "CoreWeave, 2023: a 7B model in fp8 on H100 3 times as fast as in bf16 on A100, where bf16 runs about 2.2 times as fast). "
+        "CoreWeave, 2023: a 7B model in fp8 on H100 3 times as fast as in bf16 on A100, where bf16 runs about 2.2 "
+        "times as fast). "
         f"The interval is {WIDER:g} times as wide in logarithms."
     )
     halved = {"compute": FP8_SPEED / 2.0, "attention": 0.5}

@@ -17,7 +17,7 @@ from dse.hardware import Accelerator, Efficiency, Phase, TimeInterval
 from .accuracy import Accuracy, accuracy, interval
 from .data import Measurements, Names
 from .fit import Fit, fit, log_errors, with_numbers
-from .folds import KEYS, held_out_errors
+from .folds import held_out_errors, keys_of
 from .layout import Layout, Parameter, Quantity
 from .table import measured_table
 
@@ -185,7 +185,7 @@ def _held_out(
     layout: Layout, rows: pd.DataFrame, base: Accelerator, parameters: Sequence[Parameter], names: Names
 ) -> dict[str, pd.DataFrame]:
     found = {}
-    for key in KEYS:
+    for key in keys_of(rows):
         errors = held_out_errors(layout, rows, base, parameters, names.model, key)
         if errors is not None:
             found[key] = errors

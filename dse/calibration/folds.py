@@ -15,6 +15,21 @@ from .layout import Layout, Parameter
 
 KEYS = ("model", "shape")
 """What a fold leaves out. Never random rows: neighbours of a row would give it away."""
+ROW = "row"
+FEW_ROWS = 8
+"""With fewer rows than this one is left out at a time."""
+
+
+def keys_of(rows: pd.DataFrame) -> tuple[str, ...]:
+    """What folds of these rows leave out."""
+    return KEYS if len(rows) >= FEW_ROWS else (ROW,)
+
+
+def fold_of(rows: pd.DataFrame, key: str) -> pd.Series[str]:
+    """The fold of every row: its model, its shape, or itself where rows are few."""
+    if key == ROW or len(rows) < FEW_ROWS:
+        return pd.Series([str(i) for i in range(len(rows))], index=rows.index)
+    return rows[key].astype(str)
 
 
 def held_out_errors(
@@ -27,9 +42,9 @@ def held_out_errors(
 ) -> pd.DataFrame | None:
     """log(predicted/measured) of every row by the fit that left out all rows of its model, or shape.
 
-    None where there is but one of them. With fewer than eight rows, one row is left out at a time instead.
+    None where there is but one of them. With few rows, one row is left out at a time instead.
     """
-    fold = rows[key].astype(str) if len(rows) >= FEW_ROWS else pd.Series(range(len(rows)), index=rows.index).astype(str)
+    fold = fold_of(rows, key)
     if fold.nunique() < 2:
         return None
     errors = pd.DataFrame(np.nan, index=rows.index, columns=[q.name for q in layout.quantities], dtype=np.float64)
@@ -39,9 +54,6 @@ def held_out_errors(
         fitted = with_numbers(device, parameters, [f.value for f in found.numbers])
         errors[out] = log_errors(layout, rows[out], fitted, model_of)
     return errors
-
-
-FEW_ROWS = 8
 
 
 def held_out_coverage(errors: pd.Series[float], fold: pd.Series[str]) -> float:

@@ -16,7 +16,7 @@ from dse.hardware import Accelerator, Efficiency, Phase
 from .accuracy import Accuracy, accuracy, interval
 from .data import Measurements, Names
 from .fit import Fit, fit, log_errors, with_numbers
-from .folds import KEYS, held_out_errors
+from .folds import held_out_errors, keys_of
 from .layout import Layout, Parameter
 
 CAUTIOUS = 0.75
@@ -55,7 +55,7 @@ def fitted_profile(m: Measurements, rows: pd.DataFrame, device: str, stack: str,
     found = fit(layout, rows, base, parameters, names.model, prior=True)
     fitted = with_numbers(base, parameters, [f.value for f in found.numbers])
     held_out = {}
-    for key in KEYS:
+    for key in keys_of(rows):
         errors = held_out_errors(layout, rows, base, parameters, names.model, key)
         if errors is not None:
             held_out[key] = errors

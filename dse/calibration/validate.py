@@ -15,13 +15,13 @@ from .accuracy import Accuracy, accuracy, covered_frac
 from .aiconfigurator import with_aiconfigurator
 from .data import Measurements, Names
 from .fit import fit, log_errors, with_numbers
-from .folds import KEYS, held_out_coverage, held_out_errors
+from .folds import fold_of, held_out_coverage, held_out_errors, keys_of
 from .layout import Layout, Quantity
 
 WORST = 5
 AICONFIGURATOR = "aiconfigurator"
 """Profile that takes pass times from that package's tables."""
-FOLD_KEY = {"model": "by model", "shape": "by shape"}
+FOLD_KEY = {"model": "by model", "shape": "by shape", "row": "row by row"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ def _line(
             HeldOut(
                 by=FOLD_KEY[key],
                 error=accuracy(e[quantity.name]),
-                coverage80=held_out_coverage(e[quantity.name], rows[key].astype(str)),
+                coverage80=held_out_coverage(e[quantity.name], fold_of(rows, key)),
             )
             for key, e in held.items()
         ),
@@ -144,7 +144,7 @@ def _held_out(m: Measurements, names: Names, device: str, rows: pd.DataFrame) ->
     base = names.device(device, "hardware" if "hardware" in known else "default")
     parts: dict[str, list[pd.DataFrame]] = {}
     for _, part in rows.groupby("dtype"):
-        for key in KEYS:
+        for key in keys_of(part):
             errors = held_out_errors(m.layout, part, base, m.layout.parameters, names.model, key)
             if errors is not None:
                 parts.setdefault(key, []).append(errors)
