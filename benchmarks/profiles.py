@@ -89,6 +89,7 @@ def main(folder: Path) -> None:
         accuracies += errors
         sources |= source
     efficiency += lone_dtypes(efficiency)
+    accuracies += lone_errors(accuracies)
     add_fp8_training(efficiency, accuracies, sources)
     carried(efficiency, accuracies, sources)
     defaults(tables, found, efficiency, accuracies, sources)
@@ -122,7 +123,7 @@ def written(p: Profile) -> tuple[list[Sequence[str]], list[Sequence[str]], dict[
             ))  # fmt: skip
     citation = (
         f"Fit of {p.fit.n} times of {what}; {p.n_models} models, {p.n_shapes} shapes, {p.dtype}. "
-        f"Error {'; '.join(texts)}. Numbers that the data cannot tell stay near the device's own."
+        f"Error {'; '.join(texts)}. Numbers that the data cannot tell stay near typical ones."
     )
     ranges = {(f.parameter.targets[0]): (f.low, f.high) for f in p.fit.numbers}
     ranges |= {t: (f.low, f.high) for f in p.fit.numbers for t in f.parameter.targets}
@@ -155,6 +156,17 @@ def lone_dtypes(rows: list[Sequence[str]]) -> list[Sequence[str]]:
     wanted = [r for r in rows if r[3] and tuple(r[:3]) not in have]
     first = {tuple(r[:3]): min((x[3] for x in wanted if x[:3] == r[:3]), key=("fp8", "fp4").index) for r in wanted}
     return [(*r[:3], "", *r[4:11], "C") for r in wanted if r[3] == first[tuple(r[:3])]]
+
+
+def lone_errors(rows: list[Sequence[str]]) -> list[Sequence[str]]:
+    """Error rows without a data type for the same profiles: carried over from fp8, with wider intervals."""
+    have = {tuple(r[:3]) for r in rows if not r[3]}
+    found = []
+    for r in rows:
+        if r[3] == "fp8" and tuple(r[:3]) not in have:
+            low, high = (float(x) ** WIDER for x in r[11:13])
+            found.append((*r[:3], "", r[4], "0", "", "", "", "", "", f"{low:.3f}", f"{high:.3f}", r[13]))
+    return found
 
 
 def carried(efficiency: list[Sequence[str]], accuracies: list[Sequence[str]], sources: dict[str, str]) -> None:

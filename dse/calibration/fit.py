@@ -24,8 +24,8 @@ LINEAR_UP_TO = 0.05
 UNSURE = 0.5
 """A standard error of a logarithm from which on a number is not identified: about a factor of 1.6 either way."""
 PRIOR_ERROR = 0.07
-"""Where the device's own numbers are a prior: the log error of a row that weighs as much as a parameter that is one
-`prior_sd` away from them; what rows of real stacks typically miss."""
+"""With a prior: the log error of a row that weighs as much as a parameter that is one `prior_sd` away from its typical
+value; what rows of real stacks typically miss."""
 STEP = 1e-4
 """Of a logarithm, for derivatives."""
 BLIND = 1e-9
@@ -103,8 +103,8 @@ def fit(
     Minimises sum rho(w log(predicted/measured)) with the soft-l1 rho, which outliers pull little, over the logarithms
     of the parameters within their bounds. A parameter that may vanish and ends at its lower bound is none: 0.
 
-    With `prior`, what the rows cannot tell stays near the device's own numbers: the distance of each logarithm counts
-    as one more row, lightly.
+    With `prior`, what the rows cannot tell stays near a typical value: the distance of each logarithm counts as one
+    more row, lightly. Typical values are the layout's, never the device's, which may come from the same rows.
 
     Source of rho: Huber-like soft l1, as in SciPy's least_squares (Triggs et al., "Bundle Adjustment", 2000).
     """
@@ -118,7 +118,7 @@ def fit(
         return np.concatenate([errors[np.isfinite(errors)], pull])
 
     low, high = (np.log([getattr(p, side) for p in parameters]) for side in ("low", "high"))
-    centre = np.clip(np.log([_own(device, p) for p in parameters]), low, high)
+    centre = np.clip(np.log([p.start if p.prior is None else p.prior for p in parameters]), low, high)
     pull_weight = PRIOR_ERROR / np.array([p.prior_sd for p in parameters])
     start = np.clip(np.log([p.start for p in parameters]), low + 1e-3, high - 1e-3)
     found = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=LINEAR_UP_TO)
@@ -128,15 +128,6 @@ def fit(
         n=n,
         numbers=tuple(_fitted(p, float(x), float(s)) for p, x, s in zip(parameters, found.x, sigma, strict=True)),
     )
-
-
-def _own(device: Accelerator, p: Parameter) -> float:
-    """Centre of a parameter's prior: its own, else the device's number, or where to start from if there is none."""
-    if p.prior is not None:
-        return p.prior
-    place, key = p.targets[0]
-    value = getattr(device if place == "link" else device.efficiency[place], key)
-    return float(value) if value else p.start
 
 
 def _jacobian(residuals: Callable[[Floats], Floats], at: Floats) -> Floats:

@@ -42,9 +42,9 @@ class Parameter:
     wanted: str
     """The measurement that would show it."""
     prior_sd: float
-    """Where the device's own number is a prior: how far its logarithm may be off."""
+    """With a prior: how far the logarithm may be from that of its typical value."""
     prior: float | None = None
-    """Where that prior is not the device's own number."""
+    """That value, where it is not `start`."""
     optional: bool = False
     """Whether the law does without it where measurements do not show it."""
     may_vanish: bool = False

@@ -26,6 +26,8 @@ LONGEST_TRAINED = 8192.0
 PLAIN = ("compute", "memory", "fixed_layer_s")
 """What a default profile has: the law's three numbers, and no more."""
 HARDWARE = "hardware"
+ALIVE = ("serving, static batches", "serving under load")
+"""Layouts of stacks that are in use today; Splitwise's of 2024 is bound by host software."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,7 @@ class Profile:
 
 
 def fitted_profile(m: Measurements, rows: pd.DataFrame, device: str, stack: str, dtype: str) -> Profile:
-    """One profile from one table's rows, with the device's default numbers as a prior."""
+    """One profile from one table's rows, with typical values as a prior."""
     names = Names()
     base = names.device(device, HARDWARE)
     layout, parameters = m.layout, m.layout.parameters
@@ -117,9 +119,9 @@ def cautious(m: Measurements, rows: pd.DataFrame, device: str, stacks: Sequence[
     """
     names, result = Names(), dict[Phase, Efficiency]()
     base = plain(names.device(device, HARDWARE))
-    prefills = [p.efficiency["prefill"] for p in stacks if p.device == device and "prefill" in p.efficiency]
+    prefills = [p.efficiency["prefill"] for p in stacks if p.device == device and p.layout.name in ALIVE]
     held: set[Phase] = set()
-    if prefills and base.arrangement == "tensor":
+    if prefills and base.arrangement == "tensor" and "prefill" in touched(m.layout.parameters):
         result["prefill"] = _slowest(prefills)
         held.add("prefill")
     base = replace(base, efficiency={**base.efficiency, **result})

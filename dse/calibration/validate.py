@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dse.catalog import load_catalog
-from dse.hardware import Accelerator
+from dse.hardware import PHASES, Accelerator
 
 from .accuracy import Accuracy, accuracy, covered_frac
 from .aiconfigurator import with_aiconfigurator
@@ -58,21 +58,19 @@ class Validation:
 
 
 REASONS = {
-    ("serving, phases apart", "power_mean_frac"): (
+    ("splitwise", "power_mean_frac"): (
         "the model gives a busy device its full power; decoding draws about 0.6 of it (docs/calibration.md)"
     ),
-    ("serving, phases apart", "decode_step_s"): "this stack's decode is bound by host software, not by memory",
-    ("serving, one request", "prefill_s"): "rows differ by the part of the wafer in use, which the model does not have",
-    ("matrix products", "call_s"): "one law for all shapes: tile and wave effects of single kernels stay out",
-    ("attention, prefill", "call_s"): "one law for all shapes; few heads fill the device badly",
-    ("attention, decode", "call_s"): "one law for all shapes; few heads and short caches fill the device badly",
-    (
-        "all-reduce, NCCL",
-        "allreduce_s",
-    ): "the catalogue's numbers are those of TensorRT-LLM's kernel; NCCL starts slower",
-    ("all-reduce, TensorRT-LLM", "allreduce_s"): "one latency for all sizes: the smallest messages are faster",
+    ("splitwise", "decode_step_s"): "this stack's decode is bound by host software, not by memory",
+    ("waferllm", "prefill_s"): "rows differ by the part of the wafer in use, which the model does not have",
+    ("kernel", "call_s"): (
+        "one law for all shapes: tiles and waves of single kernels stay out, and few heads or short caches fill the "
+        "device badly"
+    ),
+    ("nccl", "allreduce_s"): "the catalogue's numbers are those of TensorRT-LLM's kernel; NCCL starts slower",
+    ("tensorrt-llm", "allreduce_s"): "one latency for all sizes: the smallest messages are faster",
 }
-"""Known causes of large errors, by layout and quantity; shown where the median error is above `LARGE_PCT`."""
+"""Known causes of large errors, by stack and quantity; shown where the median error is above `LARGE_PCT`."""
 LARGE_PCT = 15.0
 
 
@@ -90,7 +88,7 @@ def validations(
         held = _held_out(m, names, str(device), rows) if folds else {}
         for quantity in m.layout.quantities:
             if errors[quantity.name].notna().any():
-                yield _line(m, str(device), str(profile), quantity, rows, errors[quantity.name], held)
+                yield _line(m, base, str(profile), quantity, rows, errors[quantity.name], held)
 
 
 def _errors(layout: Layout, rows: pd.DataFrame, base: Accelerator, names: Names, *, measured: bool) -> pd.DataFrame:
@@ -106,7 +104,7 @@ def _errors(layout: Layout, rows: pd.DataFrame, base: Accelerator, names: Names,
 
 def _line(
     m: Measurements,
-    device: str,
+    base: Accelerator,
     profile: str,
     quantity: Quantity,
     rows: pd.DataFrame,
@@ -116,15 +114,15 @@ def _line(
     measured = errors.notna()
     compared = _compared(rows[measured], quantity.name, errors[measured])
     error = accuracy(errors)
-    reason = REASONS.get((m.layout.name, quantity.name), "") if error.median_pct > LARGE_PCT else ""
+    reason = REASONS.get((str(rows["stack"].iloc[0]), quantity.name), "") if error.median_pct > LARGE_PCT else ""
     return Validation(
         data=m.file,
-        device=device,
+        device=base.name,
         phase=quantity.phase,
         quantity=quantity.name,
         profile=profile,
         error=error,
-        coverage80=_coverage(device, profile, quantity, rows, errors),
+        coverage80=_coverage(base, quantity, rows, errors),
         reason=reason,
         rows=compared,
         held_out=tuple(
@@ -160,23 +158,18 @@ def _kernel_lines(m: Measurements, names: Names, device: str, rows: pd.DataFrame
             found = fit(m.layout, part, base, m.layout.parameters, names.model)
             fitted = with_numbers(base, m.layout.parameters, [f.value for f in found.numbers])
             errors = log_errors(m.layout, part, fitted, names.model)
-        line = _line(m, device, f"law fitted here, {dtype}", quantity, part, errors[quantity.name], {})
-        yield line
+        yield _line(m, base, f"law fitted here, {dtype}", quantity, part, errors[quantity.name], {})
 
 
-def _coverage(device: str, profile: str, quantity: Quantity, rows: pd.DataFrame, errors: pd.Series[float]) -> float:
-    """Share of rows inside the intervals that the catalogue gives for their data types."""
-    known, inside, n = load_catalog(), 0.0, 0
+def _coverage(base: Accelerator, quantity: Quantity, rows: pd.DataFrame, errors: pd.Series[float]) -> float:
+    """Share of rows inside the intervals that the device's numbers carry for their data types."""
+    inside, n = 0.0, 0
     for dtype, part in rows.groupby("dtype"):
-        found = [
-            e
-            for phase in quantity.phase.split("+")
-            for e in known.errors_of(device, profile, phase, str(dtype))
-            if e.quantity == quantity.name
-        ]
+        numbers = [base.efficiency[p].at(str(dtype)) for p in PHASES if p in quantity.phase.split("+")]
+        known = [e.interval for e in numbers if e.interval and e.interval.quantity.endswith(quantity.name)]
         own = errors[part.index].dropna()
-        if found and len(own):
-            inside += covered_frac(own, found[0].low, found[0].high) * len(own)
+        if known and len(own):
+            inside += covered_frac(own, known[0].low, known[0].high) * len(own)
             n += len(own)
     return inside / n if n else float("nan")
 

@@ -148,7 +148,7 @@ class Catalog:
         """What is known of a profile's error in one phase: of its data type, else of every one."""
         rows = [e for e in self.errors if (e.device, e.profile, e.phase) == (device, profile, phase)]
         own = tuple(e for e in rows if e.dtype == dtype)
-        return own or tuple(e for e in rows if not e.dtype) or tuple(rows)
+        return own or tuple(e for e in rows if not e.dtype)
 
     def facts_of(self, table: str, name: str) -> tuple[Fact, ...]:
         """Every row about one device, link or model; a device brings its prices and efficiencies."""
@@ -346,8 +346,8 @@ def _efficiencies(
 
 
 def _interval(errors: Sequence[ProfileError], dtype: str) -> TimeInterval | None:
-    """The interval of a data type, else of all of them, else of the first that was measured."""
-    found = [e for e in errors if e.dtype == dtype] or [e for e in errors if not e.dtype] or list(errors)
+    """The interval of a data type, else that of all of them."""
+    found = [e for e in errors if e.dtype == dtype] or [e for e in errors if not e.dtype]
     if not found:
         return None
     e = found[0]

@@ -84,7 +84,7 @@ def _base(device: str) -> Accelerator:
 
 
 def _own_names(measurements: Path, device: str) -> dict[str, Path]:
-    """A device file stands for every device name of the table that the catalogue does not know."""
+    """A device file stands for the one device of the table, or for every name that the catalogue does not know."""
     import pandas as pd
 
     from dse.calibration.names import device_name
@@ -97,7 +97,7 @@ def _own_names(measurements: Path, device: str) -> dict[str, Path]:
     column = "device" if "device" in frame else "system"
     names = set(frame[column].astype(str)) if column in frame else set()
     known = load_catalog().devices
-    return {n: Path(device) for n in names if n == own or not device_name(n, known)}
+    return {n: Path(device) for n in names if len(names) == 1 or n == own or not device_name(n, known)}
 
 
 def _only_stack(rows: Any, device: str) -> str:
