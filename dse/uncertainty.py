@@ -6,8 +6,9 @@ as they would. Sources are taken as independent, so their effects add as squares
 
     low = T - sqrt(sum_s d_s^2)        d_s: how much the worse end of source s takes from T; high likewise
 
-Phases that were measured together (one end-to-end time) move together. A device without measurements is taken to be
-30 % off. Price ranges are those of the catalogue: offers seen, for an estimate its low and high.
+Phases that were measured together (one end-to-end time) move together, and so do pools of one device. A device without
+measurements is taken to be 30 % off. Price ranges are those of the catalogue: offers seen, for an estimate its low and
+high.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dse.hardware import Accelerator, Efficiency, Phase
+from dse.hardware import Accelerator, Efficiency, Phase, TimeInterval
 from dse.model.bill import pool_bill
 from dse.resolve import Study
 from dse.scoring import score as scored_once
@@ -49,7 +50,8 @@ INTERVALS: Mapping[str, tuple[str, str]] = {
 class Source:
     """One thing that may be otherwise than assumed."""
 
-    pool: str
+    pools: tuple[str, ...]
+    """Pools of one device move together: their times are off by the same cause."""
     label: str
     low: float
     """Factor on time at one end: below 1 faster."""
@@ -89,34 +91,44 @@ class Effect:
 
 
 def time_sources(study: Study) -> list[Source]:
-    """What is not sure about the pools' times: one source a pool and quantity that was measured."""
+    """What is not sure about the pools' times: one source a device and quantity that was measured."""
     phases = SERVING if study.envelope.paradigm == "pd_serving" else TRAINING
-    dtype = study.problem.compute_dtypes[0]
-    found = []
+    groups: dict[tuple[str, str, float, float], dict[Phase, list[tuple[str, TimeInterval | None]]]] = {}
     for offer in study.problem.pools:
-        groups: dict[str, list[tuple[Phase, Efficiency]]] = {}
         for phase in phases:
-            e = offer.device.efficiency[phase].at(dtype)
-            groups.setdefault(e.interval.quantity if e.interval else f"assumed {phase}", []).append((phase, e))
-        for members in groups.values():
-            names = tuple(phase for phase, _ in members)
-            known = members[0][1].interval
-            found.append(
-                Source(
-                    pool=offer.name,
-                    label=f"{' and '.join(names)} times of {offer.name}",
-                    low=known.low if known else 1.0 / ASSUMED,
-                    high=known.high if known else ASSUMED,
-                    measured=known.n if known else 0,
-                    assumed=known is None,
-                    phases=names,
-                )
-            )
-    return found
+            known = _widest(offer.device.efficiency[phase], study.problem.compute_dtypes)
+            quantity = known.quantity if known else f"assumed {phase}"
+            ends = (known.low, known.high) if known else (1.0 / ASSUMED, ASSUMED)
+            group = groups.setdefault((offer.device.name, quantity, *ends), {})
+            group.setdefault(phase, []).append((offer.name, known))
+    return [_source(low, high, members) for (_, _, low, high), members in groups.items()]
+
+
+def _widest(e: Efficiency, dtypes: Sequence[str]) -> TimeInterval | None:
+    """The interval of a phase over a study's data types: from the lowest to the highest end."""
+    found = [i for dtype in dtypes if (i := e.at(dtype).interval) is not None]
+    if len(found) < len(dtypes):
+        return None
+    return replace(found[0], low=min(i.low for i in found), high=max(i.high for i in found))
+
+
+def _source(low: float, high: float, members: Mapping[Phase, Sequence[tuple[str, TimeInterval | None]]]) -> Source:
+    phases = tuple(members)
+    named = members[phases[0]]
+    pools, known = tuple(name for name, _ in named), named[0][1]
+    return Source(
+        pools=pools,
+        label=f"{' and '.join(phases)} times of {', '.join(pools)}",
+        low=low,
+        high=high,
+        measured=known.n if known else 0,
+        assumed=known is None,
+        phases=phases,
+    )
 
 
 def slowed(study: Study, source: Source, factor: float) -> Study:
-    """The study with one pool's phases this many times as slow."""
+    """The study with the phases of a source this many times as slow."""
 
     def change(e: Efficiency) -> Efficiency:
         own = {dtype: replace(x, slowdown=factor) for dtype, x in e.by_dtype.items()}
@@ -125,7 +137,7 @@ def slowed(study: Study, source: Source, factor: float) -> Study:
     def device(d: Accelerator) -> Accelerator:
         return replace(d, efficiency={p: change(e) if p in source.phases else e for p, e in d.efficiency.items()})
 
-    offers = tuple(replace(o, device=device(o.device)) if o.name == source.pool else o for o in study.problem.pools)
+    offers = tuple(replace(o, device=device(o.device)) if o.name in source.pools else o for o in study.problem.pools)
     problem = replace(study.problem, pools=offers)
     return replace(study, problem=problem, space=study.paradigm.space(problem))
 
@@ -215,7 +227,7 @@ def _time_effects(
     study: Study, frame: pd.DataFrame, tok: Floats, scored: Callable[[Study], Mapping[str, Values]]
 ) -> Iterator[tuple[str, Floats, Floats]]:
     for source in time_sources(study):
-        if not (frame[f"n_{source.pool}"] > 0).any():
+        if not any((frame[f"n_{pool}"] > 0).any() for pool in source.pools):
             continue
         both = []
         for factor in (source.low, source.high):
@@ -227,21 +239,40 @@ def _time_effects(
 
 def _price_effects(study: Study, frame: pd.DataFrame, cost: Floats) -> Iterator[tuple[str, Floats, Floats]]:
     """Cost with one device at both ends of its price range; exact, since cost is linear in a price."""
-    site = study.envelope.site
-    rental = site.cost_basis == "rental"
+    offers: dict[str, list[Any]] = {}
     for offer in study.problem.pools:
-        d = offer.device
-        ends, owned_ends = (d.rental_range_usd_per_h, d.capex_range_usd) if rental else (d.capex_range_usd, None)
-        if ends is None and not (offer.owned and owned_ends):
+        offers.setdefault(offer.device.name, []).append(offer)
+    for same in offers.values():
+        ends = _priced_ends(same[0].device)
+        if not ends:
             continue
-        n = frame[f"n_{offer.name}"].to_numpy(dtype=np.int64)
-        now = pool_bill(d, site, n, offer.owned).idle_usd_per_h
         both = []
-        for end in (0, 1):
-            key = "rental_usd_per_h" if rental else "capex_usd"
-            priced = replace(d, **{key: ends[end]}) if ends else d
-            both.append(cost + pool_bill(priced, site, n, offer.owned).idle_usd_per_h - now)
-        yield f"price of {offer.name}", np.minimum(np.minimum(*both), cost), np.maximum(np.maximum(*both), cost)
+        for device in ends:
+            moved = np.zeros_like(cost)
+            for offer in same:
+                n = frame[f"n_{offer.name}"].to_numpy(dtype=np.int64)
+                bills = (pool_bill(d, study.envelope.site, n, offer.owned) for d in (device, offer.device))
+                after, now = (bill.idle_usd_per_h for bill in bills)
+                moved = moved + after - now
+            both.append(cost + moved)
+        low, high = np.minimum(*both), np.maximum(*both)
+        label = f"price of {', '.join(offer.name for offer in same)}"
+        yield label, np.minimum(low, cost), np.maximum(high, cost)
+
+
+def _priced_ends(device: Accelerator) -> list[Accelerator]:
+    """The device at both ends of its price ranges; nothing where none is known. A bill reads the price it needs."""
+    if device.rental_range_usd_per_h is None and device.capex_range_usd is None:
+        return []
+    rent, capex = device.rental_range_usd_per_h, device.capex_range_usd
+    return [
+        replace(
+            device,
+            rental_usd_per_h=rent[end] if rent else device.rental_usd_per_h,
+            capex_usd=capex[end] if capex else device.capex_usd,
+        )
+        for end in (0, 1)
+    ]
 
 
 def _squared(value: Floats, ends: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:

@@ -175,7 +175,7 @@ def measured_device(pool: ServingPool, work: ServingWorkload, folder: Path) -> A
     from dse.calibration.aiconfigurator import with_aiconfigurator
 
     model = find_model(work.model, folder)
-    unjudged = {phase: replace(e, interval=None) for phase, e in device.efficiency.items()}
+    unjudged = {phase: replace(e, interval=None, by_dtype={}) for phase, e in device.efficiency.items()}
     return with_aiconfigurator(
         replace(device, efficiency=unjudged), model, compute_dtype=work.compute_dtype[0], kv_dtype=work.kv_dtype[0]
     )

@@ -106,14 +106,21 @@ def squared_tokens(s: Shape, n: float) -> float:
     return (s.n_window * capped + (s.layers - s.n_window) * n * n) / s.layers
 
 
+def forward_scores(s: Shape, n: float, hit: float) -> float:
+    """flop of the attention scores of a prompt"""
+    return s.prefill_score * (squared_tokens(s, n) - squared_tokens(s, n * hit))
+
+
 def forward_flop(s: Shape, n: float, hit: float) -> float:
-    fresh = n * (1 - hit)
-    scores = s.prefill_score * (squared_tokens(s, n) - squared_tokens(s, n - fresh))
-    return 2 * s.linear * fresh + scores + 2 * s.head
+    return 2 * s.linear * n * (1 - hit) + forward_scores(s, n, hit) + 2 * s.head
+
+
+def decode_token_scores(s: Shape, c: float) -> float:
+    return s.decode_score * seen_tokens(s, c)
 
 
 def decode_token_flop(s: Shape, c: float) -> float:
-    return 2 * (s.linear + s.head) + s.decode_score * seen_tokens(s, c)
+    return 2 * (s.linear + s.head) + decode_token_scores(s, c)
 
 
 def kv_of(s: Shape, n: float, kv_dtype: str) -> float:
@@ -197,6 +204,22 @@ def peak_of(device: Device, dtype: str) -> float:
     return peaks[{"bf16": "fp16", "fp16": "bf16"}[dtype]]
 
 
+def numbers_of(device: Device, phase: str, dtype: str) -> Mapping[str, Any]:
+    """What a phase achieves in this arithmetic; reading: bf16 and fp16 stand in for each other here too."""
+    e: Mapping[str, Any] = device["efficiency"][phase]
+    own = e.get("by_dtype", {})
+    twin = {"bf16": "fp16", "fp16": "bf16"}.get(dtype, dtype)
+    return own[dtype] if dtype in own else own.get(twin, e)
+
+
+def arithmetic_s(flop: float, scores: float, peak: float, e: Mapping[str, Any]) -> float:
+    """Attention scores at their own share of the peak, the rest at e_c."""
+    slow = e.get("attention")
+    if slow is None:
+        return flop / (peak * e["compute"])
+    return (flop - scores) / (peak * e["compute"]) + scores / (peak * slow)
+
+
 def allreduce(device: Device, x: float, g: int) -> float:
     if g == 1:
         return 0.0
@@ -218,45 +241,42 @@ def share_of_device(case: Case, pool: Pool) -> float:
 
 def prefill_pass(case: Case, pool: Pool, n: float) -> Pass:
     s, d, g, b = case.shape, pool.device, pool.g, pool.prefill_batch
-    e = d["efficiency"]["prefill"]
-    peak, bandwidth = (
-        peak_of(d, case.compute_dtype) * e["compute"],
-        d["memory_bandwidth_byte_s"] * e["memory"],
-    )
-    flop = b * forward_flop(s, n, case.hit)
+    e = numbers_of(d, "prefill", case.compute_dtype)
+    bandwidth = d["memory_bandwidth_byte_s"] * e["memory"]
+    flop, scores = b * forward_flop(s, n, case.hit), b * forward_scores(s, n, case.hit)
+    alone_s = arithmetic_s(flop, scores, peak_of(d, case.compute_dtype), e)
     moved = s.total * BYTES[case.weight_dtype] + b * kv_of(s, n, case.kv_dtype) * share_of_device(case, pool) * g
     message = b * n * (1 - case.hit) * s.hidden * ACT_BYTE
-    tau = s.layers * e["fixed_layer_s"]
+    tau = s.layers * e["fixed_layer_s"] + b * e.get("sequence_s", 0.0)
     if d["arrangement"] == "tensor":
         comm = 2 * s.layers * allreduce(d, message, g)
-        t = tau + max(flop / (g * peak), moved / (g * bandwidth)) + comm
-        return Pass(flop, moved, flop / (g * peak), moved / (g * bandwidth), comm, tau, t, t)
+        t = tau + max(alone_s / g, moved / (g * bandwidth)) + comm
+        return Pass(flop, moved, alone_s / g, moved / (g * bandwidth), comm, tau, t, t)
     comm = hop(d, message) if g > 1 else 0.0
-    latency = tau + max(flop / peak, moved / bandwidth) + (g - 1) * hop(d, message)
-    occupancy = tau / g + max(flop / (g * peak), moved / (g * bandwidth)) + comm
-    return Pass(flop, moved, flop / (g * peak), moved / (g * bandwidth), comm, tau / g, occupancy, latency)
+    latency = tau + max(alone_s, moved / bandwidth) + (g - 1) * hop(d, message)
+    occupancy = tau / g + max(alone_s / g, moved / (g * bandwidth)) + comm
+    return Pass(flop, moved, alone_s / g, moved / (g * bandwidth), comm, tau / g, occupancy, latency)
 
 
 def decode_pass(case: Case, pool: Pool, n_in: float, n_out: float, b: float) -> Pass:
     s, d, g = case.shape, pool.device, pool.g
-    e = d["efficiency"]["decode"]
-    peak, bandwidth = (
-        peak_of(d, case.compute_dtype) * e["compute"],
-        d["memory_bandwidth_byte_s"] * e["memory"],
-    )
+    e = numbers_of(d, "decode", case.compute_dtype)
+    bandwidth = d["memory_bandwidth_byte_s"] * e["memory"]
     c = n_in + n_out / 2
-    tau = s.layers * e["fixed_layer_s"]
     flop = b * decode_token_flop(s, c)
+    token_s = arithmetic_s(decode_token_flop(s, c), decode_token_scores(s, c), peak_of(d, case.compute_dtype), e)
+    at_once = b if d["arrangement"] == "tensor" else max(1.0, b / g)
+    tau = s.layers * e["fixed_layer_s"] + at_once * e.get("sequence_s", 0.0)
     kv = kv_of(s, c, case.kv_dtype)
     if d["arrangement"] == "tensor":
         moved = read_weight_byte(s, b, case.weight_dtype) + b * kv * share_of_device(case, pool) * g
         comm = 2 * s.layers * allreduce(d, b * s.hidden * ACT_BYTE, g)
-        compute, memory = flop / (g * peak), moved / (g * bandwidth)
+        compute, memory = b * token_s / g, moved / (g * bandwidth)
     else:
-        b_g = max(1.0, b / g)
+        b_g = at_once
         group = read_weight_byte(s, b_g, case.weight_dtype) + b_g * kv
         comm = g * hop(d, b_g * s.hidden * ACT_BYTE) if g > 1 else 0.0
-        compute, memory = b_g * decode_token_flop(s, c) / peak, group / bandwidth
+        compute, memory = b_g * token_s, group / bandwidth
         moved = b / b_g * group  # b/b_g groups pass through in one t
     t = tau + max(compute, memory) + comm
     return Pass(flop, moved, compute, memory, comm, tau, t, t)

@@ -8,7 +8,7 @@ of one design. Readings of the page where it is silent are marked "reading:".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations, pairwise
@@ -59,6 +59,11 @@ class Work:
     @property
     def layer_score(self) -> float:
         return self.score / self.layers
+
+    @property
+    def train_scores(self) -> float:
+        """flop of the attention scores of one sequence in a step"""
+        return (FORWARDS[self.recompute] + (1 if self.recompute == "selective" else 0)) * self.score
 
     @property
     def train(self) -> float:
@@ -122,10 +127,6 @@ class Pool:
         """Whether a layer is divided over the instance, so that every pass needs its all-reduces."""
         return self.device["arrangement"] == "tensor" and not self.streams
 
-    @property
-    def tau(self) -> float:
-        return float(self.device["efficiency"]["train"]["fixed_layer_s"])
-
 
 @dataclass(frozen=True)
 class Case:
@@ -163,20 +164,34 @@ class Case:
         return work_of(self.model, self.sequence, self.recompute)
 
 
+def numbers_of(case: Case, pool: Pool) -> Mapping[str, Any]:
+    return plain.numbers_of(pool.device, "train", case.dtype)
+
+
+def tau_of(case: Case, pool: Pool) -> float:
+    return float(numbers_of(case, pool)["fixed_layer_s"])
+
+
 def speed(case: Case, pool: Pool) -> float:
-    """flop/s of an instance at work."""
-    return float(pool.g * plain.peak_of(pool.device, case.dtype) * pool.device["efficiency"]["train"]["compute"])
+    """flop/s of an instance at work, attention scores aside."""
+    return float(pool.g * plain.peak_of(pool.device, case.dtype) * numbers_of(case, pool)["compute"])
 
 
-def gradients_s(pool: Pool, byte: float, replicas: int) -> float:
-    """All-reduce of gradients over the replicas of a pool; on scale-out where the pool spans nodes."""
+def arithmetic_s(case: Case, pool: Pool, flop: float, scores: float) -> float:
+    """Of an instance, for so many flop, attention scores among them."""
+    return plain.arithmetic_s(flop, scores, pool.g * plain.peak_of(pool.device, case.dtype), numbers_of(case, pool))
+
+
+def gradients_s(case: Case, pool: Pool, byte: float, replicas: int) -> float:
+    """What a step waits of the gradients' all-reduce over the replicas of a pool; scale-out where it spans nodes."""
     if replicas == 1:
         return 0.0
     d = pool.device
     inside = pool.n <= d["node_size"]
     link = d["link_byte_s"] if inside else d["scale_out_byte_s"]
     l0 = d["link_latency_s"] if inside else d["scale_out_latency_s"]
-    return float(l0 + 2 * (replicas - 1) / replicas * byte / (link * d["link_efficiency"]))
+    whole = l0 + 2 * (replicas - 1) / replicas * byte / (link * d["link_efficiency"])
+    return float(whole * numbers_of(case, pool).get("exposed", 1.0))
 
 
 # -- section 4: memory ------------------------------------------------------------------------------
@@ -231,15 +246,15 @@ def share_of(case: Case, pool: Pool, b: int) -> Share:
     p = math.ceil(b / pool.replicas)
     m = p if pool.streams else pool.micro
     k = math.ceil(p / m)
-    compute = w.train * p / speed(case, pool)
-    fixed = k * FORWARDS[case.recompute] * w.layers * pool.tau
-    table = pool.device["efficiency"]["train"]
+    compute = p * arithmetic_s(case, pool, w.train, w.train_scores)
+    fixed = k * FORWARDS[case.recompute] * w.layers * tau_of(case, pool)
+    table = numbers_of(case, pool)
     if table.get("table_flop"):  # reading: the table gives all passes of one micro-step, over its flop per device
         x, y = table["table_flop"], table["table_s"]
         last = p - (k - 1) * m
         compute = (k - 1) * measured_s(m * w.train / pool.g, x, y) + measured_s(last * w.train / pool.g, x, y)
         fixed = 0.0
-    comm = gradients_s(pool, ACT_BYTE * w.total / pool.g, pool.replicas)
+    comm = gradients_s(case, pool, ACT_BYTE * w.total / pool.g, pool.replicas)
     if pool.all_reduces:
         one = plain.allreduce(pool.device, pool.micro * w.boundary_byte, pool.g)
         comm += k * w.layers * ALLREDUCES[case.recompute] * one
@@ -445,23 +460,24 @@ def stages_of(case: Case, pools: Sequence[Pool], chain: Sequence[int], micro: in
     found = []
     for s, i in enumerate(where):
         p = pools[i]
-        rate = speed(case, p)
         again = 1 if case.recompute == "full" else 0
         one = plain.allreduce(p.device, byte, p.g) if p.all_reduces else 0.0
-        flop = micro * w.layer
-        scores = micro * w.layer_score if case.recompute == "selective" else 0.0
+        layer_s = micro * arithmetic_s(case, p, w.layer, w.layer_score)
+        scores_s = micro * arithmetic_s(case, p, w.layer_score, w.layer_score)
+        head_s = micro * arithmetic_s(case, p, w.head, 0.0)
+        tau = tau_of(case, p)
         last = s == len(where) - 1
         back = crossing[s - 1] if s else (link_s(case, byte) if case.offload else 0.0)
         found.append(Stage(
             pool=i,
-            compute_f=flop / rate,
-            compute_b=((2 + again) * flop + scores) / rate,
+            compute_f=layer_s,
+            compute_b=(2 + again) * layer_s + (scores_s if case.recompute == "selective" else 0.0),
             comm=ALLREDUCES[case.recompute] * one,
             comm_f=2 * one,
-            fixed_f=p.tau,
-            fixed_b=(2 + again) * p.tau,
-            head_f=micro * w.head / rate if last else 0.0,
-            head_b=(2 + again) * micro * w.head / rate if last else 0.0,
+            fixed_f=tau,
+            fixed_b=(2 + again) * tau,
+            head_f=head_s if last else 0.0,
+            head_b=(2 + again) * head_s if last else 0.0,
             out_f=0.0 if last else crossing[s],
             out_b=back,
             inside=sum(near[s : s + 2]),
@@ -582,7 +598,7 @@ def whole_models(case: Case, p: Pool) -> Piped:
     peak = plain.peak_of(p.device, case.dtype)
     u_ho = t.comm / t.total if t.comm > t.compute else case.batch * w.train / (p.n * peak) / t.total
     numbers = {"busy": 1.0, "eta": 0.0, "u": u_ho, "mfu": 3 * w.forward * case.batch / (t.total * p.n * peak)}
-    sync = gradients_s(p, ACT_BYTE * w.total / p.g, p.replicas)
+    sync = gradients_s(case, p, ACT_BYTE * w.total / p.g, p.replicas)
     return Piped(step=t.total, sync=sync, margin=margin, layers=(w.layers,), pools=(numbers,))
 
 
@@ -624,11 +640,12 @@ def piped(case: Case, pools: Sequence[Pool]) -> Piped:  # noqa: PLR0911, PLR0912
         per_server, rest = divmod(r, server.replicas)
         if rest or per_server % case.collect:
             return Piped(verdict=BROKEN)
-        rate = speed(case, server)
+        layer_s = arithmetic_s(case, server, w.layer, w.layer_score)
         scores = w.layer_score if case.recompute == "selective" else 0.0
+        scores_s = arithmetic_s(case, server, scores, scores)
 
         def wafer_s(samples: float, passes: float, *, again: bool) -> float:
-            return passes * (server.tau + samples * w.layer / rate) + (samples * scores / rate if again else 0.0)
+            return passes * (tau_of(case, server) + samples * layer_s) + (samples * scores_s if again else 0.0)
 
         returns = (2 * n_stages - 1) * link_s(case, m * w.boundary_byte)
         if case.collect == 1 and per_server == 1:
@@ -657,12 +674,12 @@ def piped(case: Case, pools: Sequence[Pool]) -> Piped:  # noqa: PLR0911, PLR0912
     for s, (stage, x) in enumerate(zip(stages, layers, strict=True)):
         p = pools[stage.pool]
         parameters = stage_parameters(w, x, first=s == 0, last=s == n_stages - 1)
-        sync = max(sync, gradients_s(p, ACT_BYTE * parameters / p.g, r))
+        sync = max(sync, gradients_s(case, p, ACT_BYTE * parameters / p.g, r))
         samples = m * in_flight(case, s + 1, n_stages, n)
         margin = min(margin, pp_margin(case, p, parameters, x, samples))
     if k:
         parameters = n_stages * k * w.layer_parameters
-        sync = max(sync, gradients_s(server, ACT_BYTE * parameters / server.g, server.replicas))
+        sync = max(sync, gradients_s(case, server, ACT_BYTE * parameters / server.g, server.replicas))
         # reading: as many micro-batches of every pipeline as a chain of twice the stages holds
         samples = m * per_server * (n if case.schedule == "gpipe" else min(n, 2 * n_stages))
         margin = min(margin, pp_margin(case, server, parameters, n_stages * k, samples))
@@ -677,7 +694,8 @@ def piped(case: Case, pools: Sequence[Pool]) -> Piped:  # noqa: PLR0911, PLR0912
             total = calls * handed
             flop = case.batch * n_stages * k * (FORWARDS[case.recompute] * w.layer + scores)
             busy, useful = total / step, case.batch * n_stages * k * w.layer
-            compute, comm = flop / (p.n / p.g * rate), 0.0
+            each_s = FORWARDS[case.recompute] * layer_s + scores_s
+            compute, comm = case.batch * n_stages * k * each_s / (p.n / p.g), 0.0
         else:
             mine = [s for s, stage in enumerate(stages) if stage.pool == i]
             total = n * sum(front[s] + back[s] for s in mine) / p.stages
@@ -692,11 +710,12 @@ def piped(case: Case, pools: Sequence[Pool]) -> Piped:  # noqa: PLR0911, PLR0912
             )
             comm = n / p.stages * sum(layers[s] * stages[s].comm + stages[s].out_f + stages[s].out_b for s in mine)
             useful = case.batch * sum(layers[s] * w.layer + (w.head if s == n_stages - 1 else 0.0) for s in mine)
-        e = p.device["efficiency"]["train"]["compute"]
+            again = w.layer_score if case.recompute == "selective" else 0.0
+            flop = FORWARDS[case.recompute] * useful + case.batch * again * sum(layers[s] for s in mine)
         numbers.append({
             "busy": busy,
             "eta": 1 / busy - 1,
-            "u": (comm if comm > compute else compute * e) / total * busy,
+            "u": (comm if comm > compute else flop / (p.n * peak)) / total * busy,
             "mfu": 3 * useful / (step * p.n * peak),
             "replicas": p.replicas,
         })  # fmt: skip

@@ -38,12 +38,23 @@ def toy_device(rng: random.Random, name: str, dtypes: Sequence[str]) -> dict[str
     wafer = rng.random() < 0.4
     base = rng.uniform(1e14, 2e15) * (10 if wafer else 1)
 
-    def phase() -> dict[str, float]:
-        return {
+    def numbers() -> dict[str, Any]:
+        found = {
             "compute": rng.uniform(0.05, 0.9),
             "memory": rng.uniform(0.02, 0.95),
             "fixed_layer_s": rng.choice([0.0, rng.uniform(1e-6, 2e-4)]),
         }
+        if rng.random() < 0.4:
+            found["attention"] = rng.uniform(0.02, 1.0)
+        if rng.random() < 0.4:
+            found["sequence_s"] = rng.uniform(1e-6, 3e-4)
+        if rng.random() < 0.2:
+            found["exposed"] = rng.random()  # of training: no pass of serving knows it
+        return found
+
+    def phase() -> dict[str, Any]:
+        own = ["bf16", "fp16", "fp8", "int4"] if rng.random() < 0.4 else []
+        return numbers() | ({"by_dtype": {d: numbers() for d in rng.sample(own, 2)}} if own else {})
 
     return {
         "name": name,

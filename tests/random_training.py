@@ -74,11 +74,24 @@ class Drawn:
 def toy_device(rng: random.Random, name: str, streams: bool, arrangement: str) -> dict[str, Any]:
     """A device with plausible but random numbers; memory is set once the model is known."""
     base = rng.uniform(1e14, 2e15) * (10 if streams else 1)
-    phase = {
-        "compute": rng.uniform(0.1, 0.9),
-        "memory": rng.uniform(0.1, 0.9),
-        "fixed_layer_s": rng.choice([0.0, rng.uniform(1e-6, 2e-3)]),
-    }
+
+    def numbers() -> dict[str, Any]:
+        found = {
+            "compute": rng.uniform(0.1, 0.9),
+            "memory": rng.uniform(0.1, 0.9),
+            "fixed_layer_s": rng.choice([0.0, rng.uniform(1e-6, 2e-3)]),
+        }
+        if rng.random() < 0.4:
+            found["attention"] = rng.uniform(0.02, 1.0)
+        if rng.random() < 0.4:
+            found["exposed"] = rng.choice([0.0, rng.random()])
+        if rng.random() < 0.2:
+            found["sequence_s"] = rng.uniform(1e-6, 3e-4)  # of serving: no step of training knows it
+        return found
+
+    phase = numbers()
+    if rng.random() < 0.4:
+        phase["by_dtype"] = {d: numbers() for d in rng.sample(["bf16", "fp16", "fp8"], rng.choice([1, 2]))}
     idle = rng.uniform(20, 100)
     return {
         "name": name,

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from dse.catalog import load_catalog, load_device_file, load_model_file
-from dse.errors import InputError
+from dse.errors import InputError, unknown_name
 from dse.hardware import Accelerator
+from dse.units import DTYPE_BYTE
 from dse.workload import Transformer
 
 from . import (
@@ -27,6 +28,8 @@ from . import (
 from .layout import Layout
 from .names import device_name, model_name
 
+AICONFIGURATOR = "aiconfigurator"
+"""Profile that takes pass times from that package's tables."""
 LAYOUTS: tuple[Layout, ...] = (
     static_serving.LAYOUT,
     loaded_serving.LAYOUT,
@@ -97,21 +100,36 @@ def read_measurements(path: Path, names: Names = Names(), profile: str = "") -> 
     models = {n: str(f) for n, f in names.models.items()}
     tidy["device"] = [devices.get(str(t)) or device_name(str(t), known.devices) for t in tidy["raw_device"]]
     tidy["model"] = [models.get(str(t)) or model_name(str(t), known.models) for t in tidy["raw_model"]]
-    tidy["profile"] = [profile or _profile_of(d, s) for d, s in zip(tidy["device"], tidy["stack"], strict=True)]
+    wanted = profile or None
+    tidy["profile"] = [_profile_of(d, wanted or s) for d, s in zip(tidy["device"], tidy["stack"], strict=True)]
     why = pd.Series(tidy["unused"].astype(str), index=tidy.index)
     if layout.has_model:
         why = why.mask(tidy["model"] == "", "model not in the catalogue: " + tidy["raw_model"].astype(str))
     why = why.mask(tidy["device"] == "", "device not in the catalogue: " + tidy["raw_device"].astype(str))
+    for quantity in layout.quantities:
+        times = pd.to_numeric(tidy[quantity.name]).astype(float)
+        tidy[quantity.name] = times.where(np.isfinite(times) & (times > 0))
     measured = tidy[[q.name for q in layout.quantities]].notna().any(axis=1)
     why = why.mask((why == "") & ~measured, "no time given")
+    for setting in (s for s in SETTINGS if s in tidy):
+        why = why.mask((why == "") & ~(tidy[setting].astype(float) > 0), f"{setting} is blank or 0")
+    unknown = ~tidy["dtype"].isin(list(DTYPE_BYTE))
+    why = why.mask((why == "") & unknown, "data type not known: " + tidy["dtype"].astype(str))
     skipped = {str(k): int(v) for k, v in why[why != ""].value_counts().items()}
     return Measurements(file=path.stem, layout=layout, rows=tidy[why == ""].reset_index(drop=True), skipped=skipped)
+
+
+SETTINGS = ("g", "n", "batch", "users", "micro_batch", "global_batch", "input_tokens", "sequence_tokens",
+            "message_byte")  # fmt: skip
+"""Columns of a tidy frame without which nothing can be predicted."""
 
 
 def _profile_of(device: str, stack: str) -> str:
     """A stack's profile where the device has it; single kernels and files have none of their own."""
     if not device or stack == "kernel" or device.endswith(".toml"):
         return "default"
+    if stack == AICONFIGURATOR:
+        return stack
     return stack if stack in load_catalog().profiles[device] else "default"
 
 
@@ -162,14 +180,19 @@ def _checked(file: str, frame: pd.DataFrame, layout: Layout) -> pd.DataFrame:
         if int(bad.sum()) > 3:
             faults.append(f"{file} [{column}]: {int(bad.sum()) - 3} more cells like these")
         checked[column] = values
+    for column in frame.columns.intersection(list(_TEXT)):
+        checked[column] = frame[column].astype(object).fillna("").astype(str)
     if faults:
         raise InputError(faults)
     return checked
 
 
 def load_all(paths: list[Path], names: Names, profile: str) -> list[Measurements]:
-    """Every table of files and folders; a folder gives all its tables of a known layout."""
-    found, faults = [], []
+    """Every table of files and folders; a folder gives all its tables of a known layout.
+
+    InputError with the faults of all of them, or where no device has the profile that was asked for.
+    """
+    found, faults = [], _unknown_profile(profile)
     for path in paths:
         files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
         known = [f for f in files if not path.is_dir() or _is_known(f)]
@@ -186,8 +209,26 @@ def load_all(paths: list[Path], names: Names, profile: str) -> list[Measurements
 
 
 def _is_known(path: Path) -> bool:
-    header = set(map(str, pd.read_csv(path, nrows=0).columns))
+    try:
+        header = set(map(str, pd.read_csv(path, nrows=0).columns))
+    except (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError):
+        return False
     return any(layout.columns <= header for layout in LAYOUTS)
+
+
+def _unknown_profile(profile: str) -> list[str]:
+    known = sorted({p for names in load_catalog().profiles.values() for p in names} | {AICONFIGURATOR})
+    return [unknown_name("--profile", "profile", profile, known)] if profile and profile not in known else []
+
+
+def names_in(path: Path, *columns: str) -> set[str]:
+    """What the first of these columns that a table has holds; nothing for a file that is none."""
+    try:
+        frame = pd.read_csv(path, dtype=str)
+    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError):
+        return set()
+    present = [c for c in columns if c in frame]
+    return set(frame[present[0]].dropna()) if present else set()
 
 
 def named_files(given: list[str], option: str, ending: str) -> dict[str, Path]:

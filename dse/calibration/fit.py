@@ -27,7 +27,7 @@ PRIOR_ERROR = 0.07
 """With a prior: the log error of a row that weighs as much as a parameter that is one `prior_sd` away from its typical
 value; what rows of real stacks typically miss."""
 STEP = 1e-4
-"""Of a logarithm, for derivatives."""
+"""Of what the search moves, for derivatives."""
 BLIND = 1e-9
 """A direction that changes errors by less than this share of the most telling one changes nothing."""
 NEAR = 1.05
@@ -67,12 +67,11 @@ def with_numbers(device: Accelerator, parameters: Sequence[Parameter], values: S
     efficiency: dict[Phase, Efficiency] = dict(device.efficiency)
     link: dict[str, float] = {}
     for parameter, value in zip(parameters, values, strict=True):
-        gone = parameter.may_vanish and value <= parameter.low * NEAR
         for place, key in parameter.targets:
             if place == "link":
                 link[key] = value
             else:
-                changed: dict[str, Any] = {key: 0.0 if gone else value, "by_dtype": {}, "table_flop": (), "table_s": ()}
+                changed: dict[str, Any] = {key: value, "by_dtype": {}, "table_flop": (), "table_s": ()}
                 efficiency[place] = replace(efficiency[place], **changed)
     return replace(device, efficiency=efficiency, **link)  # type: ignore[arg-type]
 
@@ -101,7 +100,7 @@ def fit(
     """Chooses the parameters that explain the rows best; the others keep the device's numbers.
 
     Minimises sum rho(w log(predicted/measured)) with the soft-l1 rho, which outliers pull little, over the logarithms
-    of the parameters within their bounds. A parameter that may vanish and ends at its lower bound is none: 0.
+    of the parameters within their bounds. A parameter that may vanish is searched on its own scale, down to 0.
 
     With `prior`, what the rows cannot tell stays near a typical value: the distance of each logarithm counts as one
     more row, lightly. Typical values are the layout's, never the device's, which may come from the same rows.
@@ -110,34 +109,63 @@ def fit(
     """
     fitted = [q for q in layout.quantities if q.name not in layout.check_only]
     weights = np.array([q.weight for q in fitted])
+    scale = _Scale(parameters)
 
-    def residuals(logs: Floats) -> Floats:
-        changed = with_numbers(device, parameters, np.exp(logs).tolist())
+    def residuals(x: Floats) -> Floats:
+        values = scale.values(x)
+        changed = with_numbers(device, parameters, values.tolist())
         errors = log_errors(layout, rows, changed, model_of)[[q.name for q in fitted]].to_numpy() * weights
-        pull = pull_weight * (logs - centre) if prior else np.empty(0)
+        pull = scale.distance(values) if prior else np.empty(0)
         return np.concatenate([errors[np.isfinite(errors)], pull])
 
-    low, high = (np.log([getattr(p, side) for p in parameters]) for side in ("low", "high"))
-    centre = np.clip(np.log([p.start if p.prior is None else p.prior for p in parameters]), low, high)
-    pull_weight = PRIOR_ERROR / np.array([p.prior_sd for p in parameters])
-    start = np.clip(np.log([p.start for p in parameters]), low + 1e-3, high - 1e-3)
-    found = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=LINEAR_UP_TO)
+    found = least_squares(
+        residuals, scale.start, bounds=(scale.low, scale.high), loss="soft_l1", f_scale=LINEAR_UP_TO, x_scale="jac"
+    )
     sigma = _standard_errors(_jacobian(residuals, found.x), residuals(found.x))
     n = len(residuals(found.x)) - (len(parameters) if prior else 0)
+    values = scale.values(found.x)
     return Fit(
         n=n,
-        numbers=tuple(_fitted(p, float(x), float(s)) for p, x, s in zip(parameters, found.x, sigma, strict=True)),
+        numbers=tuple(_fitted(p, float(v), float(s)) for p, v, s in zip(parameters, values, sigma, strict=True)),
     )
 
 
+class _Scale:
+    """What the search moves: logarithms, and for a number that may vanish the number itself over its typical value."""
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self.vanishes = np.array([p.may_vanish for p in parameters])
+        self.typical = np.array([p.start for p in parameters])
+        self.floor = np.array([p.low for p in parameters])
+        self.centre = np.array([p.start if p.prior is None else p.prior for p in parameters])
+        self.weight = PRIOR_ERROR / np.array([p.prior_sd for p in parameters])
+        self.low = np.where(self.vanishes, 0.0, np.log(self.floor))
+        highest = np.array([p.high for p in parameters])
+        self.high = np.where(self.vanishes, highest / self.typical, np.log(highest))
+        self.start = np.where(self.vanishes, 1.0, np.log(self.typical))
+
+    def values(self, x: Floats) -> Floats:
+        """The numbers."""
+        return np.where(self.vanishes, np.maximum(x, 0.0) * self.typical, np.exp(np.where(self.vanishes, 0.0, x)))
+
+    def distance(self, values: Floats) -> Floats:
+        """Of the logarithms from typical values, as errors of rows."""
+        return self.weight * np.log(np.maximum(values, self.floor) / np.maximum(self.centre, self.floor))
+
+
 def _jacobian(residuals: Callable[[Floats], Floats], at: Floats) -> Floats:
-    """Central differences; at a bound they look beyond it, so that a number there still shows what it does."""
-    steps = STEP * np.eye(len(at))
-    return np.stack([(residuals(at + h) - residuals(at - h)) / (2.0 * STEP) for h in steps], axis=1)
+    """Differences at the best fit: forward where a number has vanished, else central, beyond a bound too."""
+    columns = []
+    for i, x in enumerate(at):
+        h = np.zeros_like(at)
+        h[i] = STEP
+        back = 0.0 if x < STEP and x >= 0.0 else 1.0
+        columns.append((residuals(at + h) - residuals(at - back * h)) / ((1.0 + back) * STEP))
+    return np.stack(columns, axis=1)
 
 
 def _standard_errors(jacobian: Floats, errors: Floats) -> Floats:
-    """Standard error of each logarithm: s sqrt(diag (J'J)^-1), s from the median error; infinite where J is blind."""
+    """Standard error of what was moved: s sqrt(diag (J'J)^-1), s from the median error; infinite where J is blind."""
     if len(errors) <= jacobian.shape[1]:
         return np.full(jacobian.shape[1], np.inf)
     scale = max(1.4826 * float(np.median(np.abs(errors))), 1e-6)
@@ -146,17 +174,28 @@ def _standard_errors(jacobian: Floats, errors: Floats) -> Floats:
     return np.asarray(scale * np.sqrt(((vt.T / seen) ** 2).sum(axis=1)), dtype=np.float64)
 
 
-def _fitted(p: Parameter, log_value: float, sigma: float) -> Fitted:
-    value = float(np.exp(log_value))
-    at_low, at_high = value <= p.low * NEAR, value >= p.high / NEAR
-    vanished = p.may_vanish and at_low
-    with np.errstate(over="ignore"):
-        spread = float(np.exp(min(Z80 * sigma, 50.0)))
+def _fitted(p: Parameter, value: float, sigma: float) -> Fitted:
+    """A number with its interval; sigma is of its logarithm, or over its typical value where it may vanish."""
+    if p.may_vanish:
+        error = sigma * p.start
+        vanished = value <= p.low
+        low, high = max(value - Z80 * error, 0.0), min(value + Z80 * error, p.high)
+        known = error < UNSURE * value or high < p.start
+        return Fitted(
+            parameter=p,
+            value=0.0 if vanished else value,
+            low=0.0 if vanished else low,
+            high=high,
+            at_bound=vanished or value >= p.high / NEAR,
+            identified=known,
+        )
+    spread = float(np.exp(min(Z80 * sigma, 50.0)))
+    at_low = value <= p.low * NEAR
     return Fitted(
         parameter=p,
-        value=0.0 if vanished else value,
-        low=0.0 if vanished else max(value / spread, p.low),
-        high=p.low if vanished else min(value * spread, p.high),
-        at_bound=at_low or at_high,
-        identified=vanished or (sigma < UNSURE and not (at_low and not p.may_vanish)),
+        value=value,
+        low=max(value / spread, p.low),
+        high=min(value * spread, p.high),
+        at_bound=at_low or value >= p.high / NEAR,
+        identified=sigma < UNSURE and not at_low,
     )

@@ -20,7 +20,7 @@ BYTES = {"weight_dtype_byte": 2.0, "kv_dtype_byte": 2.0}
 
 def read(frame: pd.DataFrame) -> pd.DataFrame:
     """The tidy frame."""
-    flag = frame["flag"].fillna("").astype(str) if "flag" in frame else ""
+    flag = frame["flag"].astype(object).fillna("").astype(str) if "flag" in frame else ""
     return pd.DataFrame(
         {
             "raw_device": frame["device"],

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,8 @@ from .fit import Fit, fit, log_errors, with_numbers
 from .folds import held_out_errors, keys_of
 from .layout import Layout, Parameter
 
+MOST_SLOWED = 4.0
+SLOWED_ROUNDS = 30
 CAUTIOUS = 0.75
 """Share of measured points that are at least as fast as the default profile says."""
 LONGEST_TRAINED = 8192.0
@@ -133,27 +136,55 @@ def cautious(m: Measurements, rows: pd.DataFrame, device: str, stacks: Sequence[
         and not (m.layout.name == "training, sharded" and p.name == "fixed_layer_s")
     ]
     found = fit(m.layout, rows, base, parameters, names.model, prior=True)
-    fitted = with_numbers(base, parameters, [f.value for f in found.numbers])
-    errors = log_errors(m.layout, rows, fitted, names.model)
+    slowed = with_numbers(base, parameters, [f.value for f in found.numbers])
     for phase in touched(parameters):
-        quantities = [q.name for q in m.layout.quantities if phase in q.phase]
-        slower = -errors[quantities].to_numpy(dtype=np.float64)
-        factor = max(float(np.exp(np.nanquantile(slower, CAUTIOUS))), 1.0)
-        e = fitted.efficiency[phase]
-        result[phase] = Efficiency(
-            compute=_rounded(e.compute / factor),
-            memory=_rounded(e.memory / factor),
-            fixed_layer_s=_rounded(e.fixed_layer_s * factor),
-        )
+        slowed = _slowed_enough(m, rows, slowed, phase, names)
+        result[phase] = _rounded_numbers(slowed.efficiency[phase])
     return result
+
+
+def _slowed_enough(m: Measurements, rows: pd.DataFrame, device: Accelerator, phase: Phase, names: Names) -> Accelerator:
+    """The device with one phase slowed until three quarters of every quantity it is part of are at least as fast."""
+    quantities = [q.name for q in m.layout.quantities if phase in q.phase and q.name not in m.layout.check_only]
+
+    def with_factor(factor: float) -> Accelerator:
+        e = device.efficiency[phase]
+        slower = Efficiency(
+            compute=e.compute / factor, memory=e.memory / factor, fixed_layer_s=e.fixed_layer_s * factor
+        )
+        return replace(device, efficiency={**device.efficiency, phase: slower})
+
+    def enough(factor: float) -> bool:
+        errors = log_errors(m.layout, rows, with_factor(factor), names.model)[quantities]
+        shares = [(errors[q].dropna() >= 0).mean() for q in quantities if errors[q].notna().any()]
+        return min(shares) >= CAUTIOUS
+
+    low, high = 1.0, MOST_SLOWED
+    if enough(low):
+        return with_factor(low)
+    for _ in range(SLOWED_ROUNDS):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return with_factor(high)
+
+
+def _rounded_numbers(e: Efficiency) -> Efficiency:
+    """Three digits, on the slow side."""
+    return Efficiency(
+        compute=_rounded(e.compute, up=False),
+        memory=_rounded(e.memory, up=False),
+        fixed_layer_s=_rounded(e.fixed_layer_s, up=True),
+    )
 
 
 def _slowest(numbers: Sequence[Efficiency]) -> Efficiency:
     """The lowest shares and the longest fixed time."""
-    return Efficiency(
-        compute=_rounded(min(e.compute for e in numbers)),
-        memory=_rounded(min(e.memory for e in numbers)),
-        fixed_layer_s=_rounded(max(e.fixed_layer_s for e in numbers)),
+    return _rounded_numbers(
+        Efficiency(
+            compute=min(e.compute for e in numbers),
+            memory=min(e.memory for e in numbers),
+            fixed_layer_s=max(e.fixed_layer_s for e in numbers),
+        )
     )
 
 
@@ -169,5 +200,14 @@ def plain(device: Accelerator) -> Accelerator:
     )
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.3g}")
+def _rounded(value: float, *, up: bool) -> float:
+    """Three digits, rounded up or down.
+
+    >>> _rounded(0.12345, up=True), _rounded(0.12345, up=False), _rounded(0.0, up=True)
+    (0.124, 0.123, 0.0)
+    """
+    if value <= 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    steps = math.ceil(value / unit - 1e-9) if up else math.floor(value / unit + 1e-9)
+    return float(f"{steps * unit:.3g}")

@@ -13,14 +13,12 @@ from dse.hardware import PHASES, Accelerator
 
 from .accuracy import Accuracy, accuracy, covered_frac
 from .aiconfigurator import with_aiconfigurator
-from .data import Measurements, Names
+from .data import AICONFIGURATOR, Measurements, Names
 from .fit import fit, log_errors, with_numbers
 from .folds import fold_of, held_out_coverage, held_out_errors, keys_of
 from .layout import Layout, Quantity
 
 WORST = 5
-AICONFIGURATOR = "aiconfigurator"
-"""Profile that takes pass times from that package's tables."""
 FOLD_KEY = {"model": "by model", "shape": "by shape", "row": "row by row"}
 
 

@@ -85,17 +85,11 @@ def _base(device: str) -> Accelerator:
 
 def _own_names(measurements: Path, device: str) -> dict[str, Path]:
     """A device file stands for the one device of the table, or for every name that the catalogue does not know."""
-    import pandas as pd
-
+    from dse.calibration.data import names_in
     from dse.calibration.names import device_name
     from dse.catalog import load_catalog, load_device_file
 
-    if not measurements.is_file():
-        return {}
-    own = load_device_file(Path(device)).name
-    frame = pd.read_csv(measurements)
-    column = "device" if "device" in frame else "system"
-    names = set(frame[column].astype(str)) if column in frame else set()
+    own, names = load_device_file(Path(device)).name, names_in(measurements, "device", "system")
     known = load_catalog().devices
     return {n: Path(device) for n in names if len(names) == 1 or n == own or not device_name(n, known)}
 

@@ -47,7 +47,8 @@ def closed_loop(
         TTFT = t_p + rho t_p/(2 (1 - rho)) + (1/2 + held) t_d  a queue of equal services, the running step, steps held
         c    = r (TTFT + (o - 1) TPOT)                         Little's law, which gives r by bisection
 
-    One user alone finds no running step.
+    One user alone finds no running step. The instance prefills all of its time at most: where r = 1/t_p binds, what
+    the queue of equal services lacks is added to TTFT, so that Little's law holds.
 
     Users beyond the slots (sequences that memory holds) wait (c - slots)/r more. All users start at once: the first
     request of each finds (c-1)/2 others before it, one request in `requests_per_user` is a first one.
@@ -74,7 +75,8 @@ def closed_loop(
         return t_p + rho * t_p / (2.0 * (1.0 - rho)) + held_s, t_d / (1.0 - rho)
 
     low = np.zeros(np.broadcast(active, t_p, t_d, steps).shape)
-    high = np.minimum((1.0 - NO_WORK) / (t_p * np.maximum(others, NO_WORK)), active / (t_p + steps * t_d)) + low
+    most = np.minimum((1.0 - NO_WORK) / np.maximum(others, NO_WORK), 1.0) / t_p
+    high = np.minimum(most, active / (t_p + steps * t_d)) + low
     for _ in range(ROUNDS):
         rate = 0.5 * (low + high)
         ttft, tpot = at(rate)
@@ -82,5 +84,6 @@ def closed_loop(
         low, high = np.where(few, rate, low), np.where(few, high, rate)
     rate = 0.5 * (low + high)
     ttft, tpot = at(rate)
+    ttft = np.maximum(ttft, active / rate - steps * tpot)
     first = (active - 1.0) / 2.0 * t_p / requests_per_user
     return ClosedLoop(requests_s=rate, ttft_s=ttft + first + (c - active) / rate, tpot_s=tpot)

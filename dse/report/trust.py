@@ -92,7 +92,7 @@ def _profile(pool: Mapping[str, Any], phase: str) -> str:
 
 
 def _row(study: Study, pool: str, profile: str, phase: str, e: ProfileError | None) -> TrustRow:
-    source = next(s for s in time_sources(study) if s.pool == pool and phase in s.phases)
+    source = next(s for s in time_sources(study) if pool in s.pools and phase in s.phases)
     interval = f"{source.low:.2f} to {source.high:.2f}"
     if e is None:
         words = "nothing" if source.assumed else f"{source.measured} times, by the device file"
