@@ -113,6 +113,7 @@ def read_measurements(path: Path, names: Names = Names(), profile: str = "") -> 
     why = why.mask((why == "") & ~measured, "no time given")
     for setting in (s for s in SETTINGS if s in tidy):
         why = why.mask((why == "") & ~(tidy[setting].astype(float) > 0), f"{setting} is blank or 0")
+    why = why.mask((why == "") & (tidy["stack"] == ""), "software stack not given")
     unknown = ~tidy["dtype"].isin(list(DTYPE_BYTE))
     why = why.mask((why == "") & unknown, "data type not known: " + tidy["dtype"].astype(str))
     skipped = {str(k): int(v) for k, v in why[why != ""].value_counts().items()}
@@ -120,7 +121,7 @@ def read_measurements(path: Path, names: Names = Names(), profile: str = "") -> 
 
 
 SETTINGS = ("g", "n", "batch", "users", "micro_batch", "global_batch", "input_tokens", "sequence_tokens",
-            "message_byte")  # fmt: skip
+            "message_byte", "flop", "moved_byte")  # fmt: skip
 """Columns of a tidy frame without which nothing can be predicted."""
 
 
