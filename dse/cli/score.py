@@ -131,7 +131,7 @@ def _print_effects(row: dict[str, Any], effects: Sequence[Effect]) -> None:
     """Intervals, and which assumption each rests on most."""
     from dse.cli.tables import figure
 
-    lines = ["uncertainty (80 %): each source alone at both ends, effects combined as squares"]
+    lines = ["uncertainty: 80 % of times and the range of prices; each source alone at both ends, combined as squares"]
     for column, unit in (("throughput_tok_s", "tok/s"), ("cost_usd_per_h", "USD/h")):
         low, high = (row[name] for name in INTERVAL_ENDS[column])
         lines.append(f"  {column} {figure(row[column])}: {figure(low)} to {figure(high)} {unit}")

@@ -210,8 +210,8 @@ def interval_lines(row: pd.Series, effects: Sequence[dict[str, Any]]) -> list[st
     if "throughput_low_tok_s" not in row:
         return []
     lines = [
-        f"80 % interval: {figure(row['throughput_low_tok_s'])} to {figure(row['throughput_high_tok_s'])} tok/s, "
-        f"{figure(row['cost_low_usd_per_h'])} to {figure(row['cost_high_usd_per_h'])} USD/h"
+        f"80 % interval: {figure(row['throughput_low_tok_s'])} to {figure(row['throughput_high_tok_s'])} tok/s; "
+        f"over the range of prices {figure(row['cost_low_usd_per_h'])} to {figure(row['cost_high_usd_per_h'])} USD/h"
     ]
     first = {e["column"]: e for e in reversed(effects)}
     named = [f"{words} on the {first[c]['source']}" for c, words in _MOST if c in first]
