@@ -20,6 +20,7 @@ from dse.calibration.accuracy import ENOUGH_ROWS, accuracy, interval
 from dse.calibration.data import Measurements, Names, load_all
 from dse.calibration.fit import log_errors
 from dse.calibration.profiles import (
+    ALIVE,
     HARDWARE,
     LONGEST_TRAINED,
     PLAIN,
@@ -66,6 +67,7 @@ DEFAULT_CARRIED: tuple[tuple[str, Phase, str], ...] = (
     ("wse-3", "prefill", "wse-2"),
     ("wse-3", "decode", "wse-2"),
 )
+PREFILL_RULE = " Prefill has the lowest shares and the longest fixed time of its stacks."
 FP8_SPEED = 1.35
 """Training with fp8 matrix products against bf16."""
 WIDER = 1.5
@@ -220,8 +222,8 @@ def defaults(
             source = f"cautious-{device}-{layout.split(',')[0].split()[0]}"
             sources[source] = (
                 f"The law's three numbers, slow rather than fast: {DATA[layout][0]}, all stacks ({len(rows)} rows of "
-                "this device), slowed until three quarters of the measured points are at least as fast; prefill on a "
-                "GPU has the lowest shares and the longest fixed time of its stacks."
+                "this device), slowed until three quarters of the measured points are at least as fast."
+                + (PREFILL_RULE if layout in ALIVE else "")
             )
             numbers = cautious(m, rows, device, stacks)
             chosen |= {(device, phase): (e, source) for phase, e in numbers.items()}

@@ -93,7 +93,7 @@ SPOILED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["either bandwidth_gb_s or tier"],
     ),
     "pools of one name": (_with("pool.1.name", "gpu"), ["pool[1]", "its own name"]),
-    "unknown profile": (_with("pool.0.profile", "serving-stak"), ["profile", "serving-stack"]),
+    "unknown profile": (_with("pool.0.profile", "vlm"), ["profile", "'vlm'", "did you mean vllm?"]),
     "objective under the wrong head": (_with("objectives.maximise", ["power_w"]), ["power_w", "minimise"]),
     "dtype the device lacks": (
         _with("workload.compute_dtype", ["int8"]),

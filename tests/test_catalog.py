@@ -26,6 +26,8 @@ DEVICES = {
 MODELS = {
     "llama-2-7b", "llama-2-13b", "llama-2-70b", "llama-2-70b-mha", "codellama-34b", "llama-3.1-8b", "llama-3.1-70b",
     "llama-3.1-405b", "qwen2.5-7b", "qwen2.5-32b", "qwen2.5-72b", "mistral-7b", "mixtral-8x7b", "deepseek-v3",
+    "mpt-125m", "mpt-350m", "mpt-760m", "mpt-1b", "mpt-3b", "mpt-7b", "mpt-13b", "mpt-30b", "mpt-70b", "gpt-3-1.3b",
+    "gpt-3-2.7b", "gpt-3-6.7b", "gpt-3-13b",
 }  # fmt: skip
 LINKS = {"pcie5-x16", "eth100", "eth200", "eth400", "eth800", "ndr400", "nvlink4", "wafer-io"}
 
@@ -64,8 +66,8 @@ def test_devices_are_physically_sane() -> None:
 def test_unknown_names_suggest_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="h100-80gb-sxm"):
         load_catalog().device("h100")
-    with pytest.raises(UnknownNameError, match="serving-stack"):
-        load_catalog().device("h100-80gb-sxm", "serving")
+    with pytest.raises(UnknownNameError, match=r"did you mean vllm\?"):
+        load_catalog().device("h100-80gb-sxm", "vlm")
     with pytest.raises(LookupError, match=r"llama-2-7b"):
         load_catalog().model("llama2-7b")
     with pytest.raises(UnknownNameError, match="ndr400"):

@@ -169,12 +169,13 @@ def test_experts_of_one_group() -> None:
     assert float(t.memory_s) == pytest.approx(read / (2e12 * 0.75), rel=1e-12)
 
 
-def test_section_8_wafer_decode() -> None:
-    """WSE-2, batch 1: 0.37 ms (8B) to 1.2 ms (72B) a token."""
-    wse = load_catalog().device("wse-2")
-    for name, ms in (("llama-3.1-8b", 0.37), ("qwen2.5-72b", 1.2)):
+@pytest.mark.parametrize(("name", "ms"), [("llama-3.1-8b", 0.37), ("qwen2.5-72b", 1.2)])
+def test_section_8_wafer_decode(name: str, ms: float) -> None:
+    """WSE-2 at work, batch 1: 0.37 ms (8B) to 1.2 ms (72B) a token; the default profile is slower, by at most 15 %."""
+
+    def token_ms(profile: str) -> float:
         t = decode_time(
-            wse,
+            load_catalog().device("wse-2", profile),
             arithmetic(load_catalog().model(name)),
             g=1,
             batch=1,
@@ -183,7 +184,10 @@ def test_section_8_wafer_decode() -> None:
             kv_dtype_byte=2.0,
             compute_dtype="bf16",
         )
-        assert float(t.occupancy_s) * 1e3 == pytest.approx(ms, rel=0.05)
+        return float(t.occupancy_s) * 1e3
+
+    assert token_ms("hardware") == pytest.approx(ms, rel=0.05)
+    assert 1.0 < token_ms("default") / token_ms("hardware") < 1.15
 
 
 def test_arrays_equal_scalars() -> None:

@@ -1,7 +1,8 @@
 """Fig. 16 of arXiv 2610.39222: the optimal GPU:WSE ratio for 7B over 128..8K tokens in and out, by plain arithmetic.
 
 A100-40GB, one device per instance, prefill e_c .58 and 60 us a layer; WSE-3 decode at 10.5 us a layer, e_c .1, e_m
-1.9 % of 21 PB/s (catalogue). The figure itself, its choices and its verdicts are in experiments/paper/fig16.py.
+1.9 % of 21 PB/s (the catalogue's profile `hardware`, as in experiments/paper). The figure itself, its choices and
+its verdicts are in experiments/paper/fig16.py.
 """
 
 from __future__ import annotations

@@ -327,7 +327,7 @@ def test_score_explains_what_a_design_depends_on_most(tmp_path: Path) -> None:
     sets = [x for k, v in DESIGN.items() for x in ("--set", f"{k}={v}")]
     done = dse("score", path, *sets, "--explain")
     assert done.returncode == 0, done.stderr
-    text = done.stdout[done.stdout.index("uncertainty (80 %)") :]
+    text = done.stdout[done.stdout.index("uncertainty: 80 % of times") :]
     assert "by decode times of wse (no measurement: assumed 0.77 to 1.30 of the predicted time)" in text
     assert "by price of wse (low and high of its price)" in text
     _, effects = explained(loaded := study(tmp_path), scored(loaded, DESIGN), DESIGN)

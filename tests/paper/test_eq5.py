@@ -16,6 +16,7 @@ from dse.resolve import Study
 from experiments.paper import eq5
 from experiments.paper.eq5_designs import designs
 from experiments.paper.eq5_forms import CHOSEN, FORMS, column, errors, training_part, with_fits, worst_held_out
+from experiments.paper.setting import PROFILE
 
 PAIRS = [
     ("a100-40gb-sxm", "wse-3"),
@@ -58,12 +59,12 @@ def test_derived_eta_of_a_design_has_one_pool_that_waits(frame: pd.DataFrame) ->
 def test_eta_at_the_best_split_is_the_score_s(frame: pd.DataFrame) -> None:
     pair = ("a100-40gb-sxm", "wse-3")
     work = {"model": "llama-2-7b", "sequence_tokens": 2048, "global_batch": 256, "recompute": "full"}
-    gpu = {"device": pair[0], "name": "gpu", "count": [32], "instance_size": 8, "zero_stage": 3}
+    gpu = {"device": pair[0], "name": "gpu", "profile": PROFILE, "count": [32], "instance_size": 8, "zero_stage": 3}
     study = {
         "name": "one",
         "paradigm": "dp_training",
         "workload": work | {"overlap_frac": 1.0},
-        "pool": [gpu, {"device": pair[1], "name": "wse", "count": [1]}],
+        "pool": [gpu, {"device": pair[1], "name": "wse", "profile": PROFILE, "count": [1]}],
         "link": {"bandwidth_gb_s": [100]},
     }
     scored = Study.from_dict(study).space.numbers(np.zeros(1, dtype=np.int64))
