@@ -7,20 +7,26 @@ from collections.abc import Iterable
 
 DEVICES = {
     "a100": "a100-40gb-sxm",
+    "a100-40gb": "a100-40gb-sxm",
+    "a100-80gb": "a100-80gb-sxm",
+    "h100-80gb": "h100-80gb-sxm",
+    "h200": "h200-141gb-sxm",
     "a100_sxm": "a100-80gb-sxm",
     "h100": "h100-80gb-sxm",
     "h100_sxm": "h100-80gb-sxm",
-    "h200": "h200-141gb-sxm",
     "h200_sxm": "h200-141gb-sxm",
     "b200": "b200-180gb-sxm",
     "b200_sxm": "b200-180gb-sxm",
     "gb200": "gb200-nvl72",
+    "cs-2": "wse-2",
+    "cs-3": "wse-3",
 }
 """A bare A100 is the 40 GB card: so in the tables that do not say."""
 
 MODELS = {
     "llama38b": "llama-3.1-8b",
     "llama370b": "llama-3.1-70b",
+    "llama3370b": "llama-3.1-70b",
     "qwen27b": "qwen2.5-7b",
     "qwen272b": "qwen2.5-72b",
     "deepseekr1": "deepseek-v3",
@@ -35,7 +41,8 @@ STACKS = {
     "sglang": "sglang",
 }
 
-_NOISE = re.compile(r"(^meta-)|(-(hf|chat|instruct|it|fp8|fp4|bf16))+$")
+_NOISE = re.compile(r"(^meta-)|(-(hf|chat|instruct|it|fp8|fp4|bf16|v\d+(\.\d+)?|\d{4}))+$")
+"""Owner's prefix; tuning, data type, version and date behind the name."""
 
 
 def device_name(text: str, known: Iterable[str]) -> str:
@@ -55,6 +62,8 @@ def model_name(text: str, known: Iterable[str]) -> str:
     >>> known = ["llama-2-7b", "llama-3.1-8b", "codellama-34b"]
     >>> [model_name(t, known) for t in ("meta-llama/Llama-2-7b-hf", "Meta-Llama-3-8B", "CodeLLaMA-34B", "BERT-base")]
     ['llama-2-7b', 'llama-3.1-8b', 'codellama-34b', '']
+    >>> model_name("mistralai/Mixtral-8x7B-Instruct-v0.1", ["mixtral-8x7b"])
+    'mixtral-8x7b'
     """
     plain = text.strip().lower().rsplit("/", 1)[-1]
     while (shorter := _NOISE.sub("", plain)) != plain:
