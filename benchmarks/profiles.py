@@ -29,6 +29,7 @@ from dse.calibration.profiles import (
     quantity_errors,
     stack_profiles,
 )
+from dse.catalog import load_catalog
 from dse.hardware import Efficiency, Phase
 
 CATALOG = Path(__file__).parent.parent / "dse" / "catalog"
@@ -136,11 +137,20 @@ def written(p: Profile) -> tuple[list[Sequence[str]], list[Sequence[str]], dict[
             if key in OMITTED and value == OMITTED[key]:
                 continue
             known = (phase, key) in ranges
-            low, high = ranges.get((phase, key), (value, value))
+            low, high = ranges.get((phase, key)) or hardware_range(p.device, phase, key)
             rows.append(
                 row(p.device, p.profile, phase, dtype, key, value, low, high, source, date, "B" if known else "D")
             )
     return rows, errors, {source: citation}
+
+
+def hardware_range(device: str, phase: str, key: str) -> tuple[float, float]:
+    """What the catalogue knows of a number that a fit left as the hardware's, in SI."""
+    name, _, factor = KEY.get(key, (key, "1", 1.0))
+    for f in load_catalog().facts_of("devices", device):
+        if (f.profile, f.phase, f.dtype, f.parameter) == (HARDWARE, phase, "", name):
+            return float(f.low) / factor, float(f.high) / factor
+    raise KeyError(f"{device}: no {phase} {name} of the profile {HARDWARE}")
 
 
 def row(device: str, profile: str, phase: str, dtype: str, key: str, value: float, low: float, high: float,
@@ -148,7 +158,7 @@ def row(device: str, profile: str, phase: str, dtype: str, key: str, value: floa
     """One number as the catalogue prints it."""
     name, unit, factor = KEY.get(key, (key, "1", 1.0))
     shown = [f"{x * factor:.4g}" for x in (value, min(low, value), max(high, value))]
-    ends = shown[1:] if shown[1] != shown[2] else ["", ""]
+    ends = shown[1:] if shown[1] != shown[2] or grade == "D" else ["", ""]
     return (device, profile, phase, dtype, name, shown[0], unit, *ends, source, date, grade)
 
 
@@ -197,8 +207,8 @@ def add_fp8_training(efficiency: list[Sequence[str]], accuracies: list[Sequence[
     )
     halved = {"compute": FP8_SPEED / 2.0, "attention": 0.5}
     for r in [r for r in efficiency if (r[0], r[1], r[3]) == (device, "fsdp", "")]:
-        value = f"{float(r[5]) * halved.get(r[4], 1.0):.4g}"
-        efficiency.append((*r[:3], "fp8", r[4], value, r[6], "", "", source, "2023", "D"))
+        low, value, high = (f"{float(x or r[5]) * halved.get(r[4], 1.0):.4g}" for x in (r[7], r[5], r[8]))
+        efficiency.append((*r[:3], "fp8", r[4], value, r[6], low, high, source, "2023", "D"))
     for r in [r for r in accuracies if (r[0], r[1]) == (device, "fsdp")]:
         low, high = (float(x) ** WIDER for x in r[11:13])
         accuracies.append((*r[:3], "fp8", r[4], "0", "", "", "", "", "", f"{low:.3f}", f"{high:.3f}", source))
@@ -217,8 +227,9 @@ def defaults(
         for layout in layouts:
             m = next(m for m in tables if m.layout.name == layout)
             rows = m.rows[m.rows["device"] == device]
-            if "sequence_tokens" in rows:
-                rows = rows[rows["sequence_tokens"] <= LONGEST_TRAINED]
+            if "sequence_tokens" in rows and "micro_batch" in rows:
+                node = Names().device(device, HARDWARE).node_size
+                rows = rows[(rows["sequence_tokens"] <= LONGEST_TRAINED) & (rows["n"] <= node)]
             source = f"cautious-{device}-{layout.split(',')[0].split()[0]}"
             sources[source] = (
                 f"The law's three numbers, slow rather than fast: {DATA[layout][0]}, all stacks ({len(rows)} rows of "
@@ -247,7 +258,8 @@ def defaults(
         grade = "D" if source.endswith("hardware") else "C" if "carried" in source else "B"
         for key in PLAIN:
             value = getattr(e, key)
-            efficiency.append(row(device, "default", phase, "", key, value, value, value, source, "2026-11", grade))
+            low, high = hardware_range(device, phase, key) if grade == "D" else (value, value)
+            efficiency.append(row(device, "default", phase, "", key, value, low, high, source, "2026-11", grade))
 
 
 def note_default(
@@ -293,7 +305,8 @@ def add_megatron(efficiency: list[Sequence[str]], accuracies: list[Sequence[str]
         ("compute", m.compute, "B"), ("attention", m.attention, "B"), ("memory", 0.8, "D"),
         ("fixed_layer_s", 1e-4, "D"),
     ):  # fmt: skip
-        efficiency.append(row(device, "megatron", "train", "", key, value, value, value, source, "2022-05", grade))
+        low, high = hardware_range(device, "train", key) if grade == "D" else (value, value)
+        efficiency.append(row(device, "megatron", "train", "", key, value, low, high, source, "2022-05", grade))
     accuracies.append((
         device, "megatron", "train", "", "step_s", str(m.own.n), f"{m.own.median_pct:.1f}", f"{m.own.p90_pct:.1f}",
         f"{m.own.bias_pct:.1f}", f"{m.held_out.median_pct:.1f}", f"{m.held_out.p90_pct:.1f}", f"{m.low:.3f}",

@@ -26,7 +26,7 @@ DEVICES = {
 MODELS = {
     "llama38b": "llama-3.1-8b",
     "llama370b": "llama-3.1-70b",
-    "llama3370b": "llama-3.1-70b",
+    "llama3.370b": "llama-3.1-70b",
     "qwen27b": "qwen2.5-7b",
     "qwen272b": "qwen2.5-72b",
     "deepseekr1": "deepseek-v3",
@@ -41,6 +41,8 @@ STACKS = {
     "sglang": "sglang",
 }
 
+_BETWEEN = re.compile(r"[^a-z0-9.]")
+"""What names are spelt with or without; a point is not: 1.3B is not 13B."""
 _NOISE = re.compile(r"(^meta-)|(-(hf|chat|instruct|it|fp8|fp4|bf16|v\d+(\.\d+)?|\d{4}))+$")
 """Owner's prefix; tuning, data type, version and date behind the name."""
 
@@ -62,16 +64,16 @@ def model_name(text: str, known: Iterable[str]) -> str:
     >>> known = ["llama-2-7b", "llama-3.1-8b", "codellama-34b"]
     >>> [model_name(t, known) for t in ("meta-llama/Llama-2-7b-hf", "Meta-Llama-3-8B", "CodeLLaMA-34B", "BERT-base")]
     ['llama-2-7b', 'llama-3.1-8b', 'codellama-34b', '']
-    >>> model_name("mistralai/Mixtral-8x7B-Instruct-v0.1", ["mixtral-8x7b"])
-    'mixtral-8x7b'
+    >>> known = ["mixtral-8x7b", "gpt-3-13b"]
+    >>> model_name("mistralai/Mixtral-8x7B-Instruct-v0.1", known), model_name("GPT-3-1.3B", known)
+    ('mixtral-8x7b', '')
     """
     plain = text.strip().lower().rsplit("/", 1)[-1]
     while (shorter := _NOISE.sub("", plain)) != plain:
         plain = shorter
-    bare = re.sub(r"[^a-z0-9]", "", plain)
-    by_bare = {re.sub(r"[^a-z0-9]", "", name): name for name in known}
-    wanted = MODELS.get(bare, "")
-    return by_bare.get(re.sub(r"[^a-z0-9]", "", wanted) if wanted else bare, "")
+    bare = _BETWEEN.sub("", plain)
+    by_bare = {_BETWEEN.sub("", name): name for name in known}
+    return by_bare.get(_BETWEEN.sub("", MODELS.get(bare, plain)), "")
 
 
 def stack_name(text: str) -> str:

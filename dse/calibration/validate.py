@@ -60,7 +60,10 @@ REASONS = {
         "the model gives a busy device its full power; decoding draws about 0.6 of it (docs/calibration.md)"
     ),
     ("splitwise", "decode_step_s"): "this stack's decode is bound by host software, not by memory",
-    ("waferllm", "prefill_s"): "rows differ by the part of the wafer in use, which the model does not have",
+    ("waferllm", "prefill_s"): (
+        "rows differ by the part of the wafer in use, and the larger model reaches a larger share of the peak; here "
+        "there is one share"
+    ),
     ("kernel", "call_s"): (
         "one law for all shapes: tiles and waves of single kernels stay out, and few heads or short caches fill the "
         "device badly"

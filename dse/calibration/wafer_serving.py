@@ -1,4 +1,8 @@
-"""One request at a time on a wafer: prefill and decode rates by core grid (layout of WaferLLM's tables, OSDI 2025)."""
+"""One request at a time on a wafer: prefill and decode rates by core grid (layout of WaferLLM's tables, OSDI 2025).
+
+All prompts there have one length, so a fixed time of prefill cannot be told from a share that grows with the model: the
+device's own is kept.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +60,6 @@ LAYOUT = Layout(
     quantities=(Quantity(name="prefill_s", phase="prefill"), Quantity(name="decode_step_s", phase="decode")),
     parameters=(
         compute(("prefill", "compute"), start=0.07),
-        fixed(("prefill", "fixed_layer_s"), name="prefill.fixed_layer_s", start=1e-3),
         memory(("decode", "memory"), ("prefill", "memory"), start=0.02),
         fixed(("decode", "fixed_layer_s"), name="decode.fixed_layer_s", start=1e-5),
     ),

@@ -81,7 +81,7 @@ def test_json_is_one_object(study_file: Path, tmp_path: Path) -> None:
     scored = dse("score", study_file, "--set", "n_gpu=16", "--set", "n_wse=1", "--set", "role_wse=decode", "--json")
     row = json.loads(scored.stdout)
     assert row["requests_s"] > 0
-    assert set(row["explain"]) == {"pools", "system"}
+    assert set(row["explain"]) == {"pools", "system", "uncertainty"}
     pool = row["explain"]["pools"]["wse"]
     assert {"u_ho", "eta", "u", "g_flop_s", "binding", "memory"} <= set(pool)
     assert pool["u"] == pytest.approx(pool["u_ho"] / (1 + pool["eta"]))
