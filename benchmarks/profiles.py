@@ -111,14 +111,14 @@ def written(p: Profile) -> tuple[list[Sequence[str]], list[Sequence[str]], dict[
     dtype = "" if p.dtype == "bf16" else p.dtype
     errors, texts = [], []
     for q in p.layout.quantities:
-        if q.phase == "power":
+        if not q.phases:
             continue
         own, out, (low, high) = quantity_errors(p, q.name)
         texts.append(
             f"{q.name.removesuffix('_s')} {own.median_pct:.1f} / {own.p90_pct:.1f} % (median / p90), "
             f"{out.median_pct:.1f} / {out.p90_pct:.1f} % on folds that the fit did not see"
         )
-        for phase in [x for x in p.efficiency if x in q.phase]:
+        for phase in [x for x in p.efficiency if x in q.phases]:
             errors.append((
                 p.device, p.profile, phase, dtype, q.name, str(own.n), f"{own.median_pct:.1f}", f"{own.p90_pct:.1f}",
                 f"{own.bias_pct:.1f}", f"{out.median_pct:.1f}", f"{out.p90_pct:.1f}", f"{low:.3f}", f"{high:.3f}",
@@ -128,15 +128,15 @@ def written(p: Profile) -> tuple[list[Sequence[str]], list[Sequence[str]], dict[
         f"Fit of {p.fit.n} times of {what}; {p.n_models} models, {p.n_shapes} shapes, {p.dtype}. "
         f"Error {'; '.join(texts)}. Numbers that the data cannot tell stay near typical ones."
     )
-    ranges = {(f.parameter.targets[0]): (f.low, f.high) for f in p.fit.numbers}
-    ranges |= {t: (f.low, f.high) for f in p.fit.numbers for t in f.parameter.targets}
+    ranges = {t: (f.low, f.high) for f in p.fit.numbers for t in f.parameter.targets}
+    told = {t for f in p.fit.numbers if f.identified for t in f.parameter.targets}
     rows = []
     for phase, e in p.efficiency.items():
         for key in (*PLAIN, *OMITTED):
             value = getattr(e, key)
             if key in OMITTED and value == OMITTED[key]:
                 continue
-            known = (phase, key) in ranges
+            known = (phase, key) in told
             low, high = ranges.get((phase, key)) or hardware_range(p.device, phase, key)
             rows.append(
                 row(p.device, p.profile, phase, dtype, key, value, low, high, source, date, "B" if known else "D")
@@ -277,10 +277,10 @@ def note_default(
     errors = log_errors(m.layout, rows, cautious, names.model)
     for q in m.layout.quantities:
         own = accuracy(errors[q.name])
-        if q.phase == "power" or not own.n:
+        if not q.phases or not own.n:
             continue
-        low, high = interval(errors[q.name].replace([np.inf, -np.inf], np.nan))
-        for phase in [x for x in numbers if x in q.phase]:
+        for phase in [x for x in numbers if x in q.phases]:
+            low, high = interval(errors[q.name].replace([np.inf, -np.inf], np.nan))
             seen = [r for r in accuracies if (r[0], r[2], r[4]) == (device, phase, q.name) and r[1] != "default"]
             if own.n < ENOUGH_ROWS and seen:  # a few rows that were fitted to say too little of new ones
                 low = min([low, *(float(r[11]) for r in seen)])

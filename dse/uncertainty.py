@@ -6,6 +6,8 @@ as they would. Sources are taken as independent, so their effects add as squares
 
     low = T - sqrt(sum_s d_s^2)        d_s: how much the worse end of source s takes from T; high likewise
 
+Cost per token joins both, as relative errors: up hypot(cost_high/cost - 1, T/T_low - 1), down likewise.
+
 Phases that were measured together (one end-to-end time) move together, and so do pools of one device. A device without
 measurements is taken to be 30 % off. Price ranges are those of the catalogue: offers seen, for an estimate its low and
 high.
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 
 from dse.hardware import Accelerator, Efficiency, Phase, TimeInterval
 from dse.model.bill import pool_bill
+from dse.model.cost import usd_per_mtok
 from dse.resolve import Study
 from dse.scoring import score as scored_once
 
@@ -30,7 +33,8 @@ Floats = NDArray[np.float64]
 Values = NDArray[np.generic]
 
 ASSUMED = 1.3
-"""Where nothing was measured, times lie within this factor, either way."""
+"""Where nothing was measured, times are taken to lie within this factor, either way. Models carried to a stack that
+they were not fitted to are commonly 25 % off in one case of ten (docs/calibration.md)."""
 SERVING: tuple[Phase, ...] = ("prefill", "decode")
 TRAINING: tuple[Phase, ...] = ("train",)
 
@@ -50,8 +54,8 @@ INTERVALS: Mapping[str, tuple[str, str]] = {
 class Source:
     """One thing that may be otherwise than assumed."""
 
-    pools: tuple[str, ...]
-    """Pools of one device move together: their times are off by the same cause."""
+    members: tuple[tuple[str, Phase], ...]
+    """Pools and phases that move together: of one device, measured as one quantity."""
     label: str
     low: float
     """Factor on time at one end: below 1 faster."""
@@ -60,7 +64,10 @@ class Source:
     """Measurements behind the interval; 0 where none are of this very device and stack."""
     assumed: bool
     """No measurement at all: a stated guess."""
-    phases: tuple[Phase, ...]
+
+    def holds(self, pool: str, phase: Phase) -> bool:
+        """Whether a pool's phase is one of them."""
+        return (pool, phase) in self.members
 
     @property
     def basis(self) -> str:
@@ -93,15 +100,15 @@ class Effect:
 def time_sources(study: Study) -> list[Source]:
     """What is not sure about the pools' times: one source a device and quantity that was measured."""
     phases = SERVING if study.envelope.paradigm == "pd_serving" else TRAINING
-    groups: dict[tuple[str, str, float, float], dict[Phase, list[tuple[str, TimeInterval | None]]]] = {}
+    groups: dict[tuple[str, str, float, float, int | None], list[tuple[str, Phase]]] = {}
     for offer in study.problem.pools:
         for phase in phases:
             known = _widest(offer.device.efficiency[phase], study.problem.compute_dtypes)
             quantity = known.quantity if known else f"assumed {phase}"
-            ends = (known.low, known.high) if known else (1.0 / ASSUMED, ASSUMED)
-            group = groups.setdefault((offer.device.name, quantity, *ends), {})
-            group.setdefault(phase, []).append((offer.name, known))
-    return [_source(low, high, members) for (_, _, low, high), members in groups.items()]
+            low, high = (known.low, known.high) if known else (1.0 / ASSUMED, ASSUMED)
+            key = (offer.device.name, quantity, low, high, known.n if known else None)
+            groups.setdefault(key, []).append((offer.name, phase))
+    return [_source(low, high, n, members) for (_, _, low, high, n), members in groups.items()]
 
 
 def _widest(e: Efficiency, dtypes: Sequence[str]) -> TimeInterval | None:
@@ -112,18 +119,16 @@ def _widest(e: Efficiency, dtypes: Sequence[str]) -> TimeInterval | None:
     return replace(found[0], low=min(i.low for i in found), high=max(i.high for i in found))
 
 
-def _source(low: float, high: float, members: Mapping[Phase, Sequence[tuple[str, TimeInterval | None]]]) -> Source:
-    phases = tuple(members)
-    named = members[phases[0]]
-    pools, known = tuple(name for name, _ in named), named[0][1]
+def _source(low: float, high: float, n: int | None, members: Sequence[tuple[str, Phase]]) -> Source:
+    pools = dict.fromkeys(pool for pool, _ in members)
+    phases = dict.fromkeys(phase for _, phase in members)
     return Source(
-        pools=pools,
+        members=tuple(members),
         label=f"{' and '.join(phases)} times of {', '.join(pools)}",
         low=low,
         high=high,
-        measured=known.n if known else 0,
-        assumed=known is None,
-        phases=phases,
+        measured=n or 0,
+        assumed=n is None,
     )
 
 
@@ -134,10 +139,11 @@ def slowed(study: Study, source: Source, factor: float) -> Study:
         own = {dtype: replace(x, slowdown=factor) for dtype, x in e.by_dtype.items()}
         return replace(e, slowdown=factor, by_dtype=own)
 
-    def device(d: Accelerator) -> Accelerator:
-        return replace(d, efficiency={p: change(e) if p in source.phases else e for p, e in d.efficiency.items()})
+    def device(pool: str, d: Accelerator) -> Accelerator:
+        phases = {p: change(e) if source.holds(pool, p) else e for p, e in d.efficiency.items()}
+        return replace(d, efficiency=phases)
 
-    offers = tuple(replace(o, device=device(o.device)) if o.name in source.pools else o for o in study.problem.pools)
+    offers = tuple(replace(o, device=device(o.name, o.device)) for o in study.problem.pools)
     problem = replace(study.problem, pools=offers)
     return replace(study, problem=problem, space=study.paradigm.space(problem))
 
@@ -199,11 +205,12 @@ def _ends(study: Study, frame: pd.DataFrame, scored: Callable[[Study], Mapping[s
     cost = frame["cost_usd_per_h"].to_numpy(dtype=np.float64)
     effects = [("throughput_tok_s", *rest) for rest in _time_effects(study, frame, tok, scored)]
     effects += [("cost_usd_per_h", *rest) for rest in _price_effects(study, frame, cost)]
-    tok_low, tok_high = _squared(tok, [(low, high) for column, _, low, high in effects if column.startswith("through")])
-    cost_low, cost_high = _squared(cost, [(low, high) for column, _, low, high in effects if column.startswith("cost")])
-    per_mtok = cost * 1e6 / 3600.0
+    tok_low, tok_high = _squared(tok, [(low, high) for column, _, low, high in effects if column == "throughput_tok_s"])
+    cost_low, cost_high = _squared(
+        cost, [(low, high) for column, _, low, high in effects if column == "cost_usd_per_h"]
+    )
+    mtok = usd_per_mtok(cost, tok)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mtok = np.where(tok > 0, per_mtok / tok, np.inf)
         up = np.hypot(_relative(cost_high - cost, cost), np.where(tok_low > 0, tok / tok_low - 1.0, np.inf))
         down = np.hypot(_relative(cost - cost_low, cost), np.where(tok_high > 0, 1.0 - tok / tok_high, 0.0))
         ends = {"usd_per_mtok_low": mtok * np.maximum(1.0 - down, 0.0), "usd_per_mtok_high": mtok * (1.0 + up)}
@@ -227,7 +234,7 @@ def _time_effects(
     study: Study, frame: pd.DataFrame, tok: Floats, scored: Callable[[Study], Mapping[str, Values]]
 ) -> Iterator[tuple[str, Floats, Floats]]:
     for source in time_sources(study):
-        if not any((frame[f"n_{pool}"] > 0).any() for pool in source.pools):
+        if not any((frame[f"n_{pool}"] > 0).any() for pool, _ in source.members):
             continue
         both = []
         for factor in (source.low, source.high):

@@ -87,11 +87,11 @@ def ends(frame: pd.DataFrame, column: str = "throughput_tok_s") -> tuple[float, 
 
 def test_sources_are_the_quantities_that_were_measured(tmp_path: Path) -> None:
     found = time_sources(study(tmp_path))
-    assert [(s.pools, s.phases, s.low, s.high, s.measured, s.assumed) for s in found] == [
-        (("gpu",), ("prefill",), 0.8, 1.25, 40, False),
-        (("gpu",), ("decode",), 0.9, 1.1, 50, False),
-        (("wse",), ("prefill",), 1 / 1.3, 1.3, 0, True),
-        (("wse",), ("decode",), 1 / 1.3, 1.3, 0, True),
+    assert [(s.members, s.low, s.high, s.measured, s.assumed) for s in found] == [
+        ((("gpu", "prefill"),), 0.8, 1.25, 40, False),
+        ((("gpu", "decode"),), 0.9, 1.1, 50, False),
+        ((("wse", "prefill"),), 1 / 1.3, 1.3, 0, True),
+        ((("wse", "decode"),), 1 / 1.3, 1.3, 0, True),
     ]
     assert found[0].label == "prefill times of gpu"
     assert found[0].basis == "0.80 to 1.25 of the predicted time, 40 measurements"
@@ -105,14 +105,14 @@ def test_training_has_the_training_interval(tmp_path: Path) -> None:
     raw["workload"] = {"model": "llama-2-7b", "sequence_tokens": 2048, "global_batch": [64]}
     raw.pop("link")
     (found,) = time_sources(Study.from_dict(raw, folder=tmp_path))
-    assert (found.phases, found.low, found.high, found.measured) == (("train",), 0.9, 1.2, 30)
+    assert (found.members, found.low, found.high, found.measured) == ((("gpu", "train"),), 0.9, 1.2, 30)
 
 
 def test_phases_measured_together_move_together(tmp_path: Path) -> None:
     e2e = PASSES | {"interval": {"low": 0.8, "high": 1.25, "quantity": "e2e_s", "n": 60}}
     alone = one_pool(tmp_path, GPU | {"efficiency": {"prefill": e2e, "decode": e2e}})
     (source,) = time_sources(alone)
-    assert source.phases == ("prefill", "decode")
+    assert source.members == (("one", "prefill"), ("one", "decode"))
     assert source.label == "prefill and decode times of one"
     # every time of the pool scales, so throughput is exactly inverse
     low, value, high = ends(score(alone, {"n_one": 8}))
@@ -143,7 +143,7 @@ def test_slowed_passes_take_exactly_so_many_times_longer(
     phase = PASSES | extra
     device = GPU | {"arrangement": arrangement, "efficiency": {"prefill": phase, "decode": phase}}
     plain = one_pool(tmp_path, device)
-    source = Source(pools=("one",), label="", low=1, high=1, measured=0, assumed=True, phases=("prefill",))
+    source = Source(members=(("one", "prefill"),), label="", low=1, high=1, measured=0, assumed=True)
     slow = slowed(plain, source, 1.7)
     a = plain.problem.model
     common = {"g": g, "batch": np.array([1.0, 3.0, 60.0]), "weight_dtype_byte": 2.0, "kv_dtype_byte": 2.0,
@@ -171,7 +171,7 @@ def test_slowed_training_takes_exactly_so_many_times_longer(draw_one: Any, tmp_p
         before = scored(plain, d.settings).iloc[0]
         if not before["step_time_s"] < math.inf:
             continue
-        source = Source(pools=(name,), label="", low=1, high=1, measured=0, assumed=True, phases=("train",))
+        source = Source(members=((name, "train"),), label="", low=1, high=1, measured=0, assumed=True)
         after = scored(slowed(plain, source, 1.7), d.settings).iloc[0]
         assert after["step_time_s"] == pytest.approx(1.7 * before["step_time_s"], rel=1e-9), d.raw["name"]
         compared += 1
@@ -182,8 +182,8 @@ def test_slowed_by_one_changes_nothing(tmp_path: Path) -> None:
     for seed in range(300, 306):
         d = draw(seed, tmp_path)
         plain = Study.from_dict(d.raw, folder=tmp_path)
-        source = Source(pools=(d.names[0],), label="", low=1, high=1, measured=0, assumed=True,
-                        phases=("prefill", "decode"))  # fmt: skip
+        both = ((d.names[0], "prefill"), (d.names[0], "decode"))
+        source = Source(members=both, label="", low=1, high=1, measured=0, assumed=True)
         again = slowed(plain, source, 1.0)
         pd.testing.assert_frame_equal(scored(plain, d.settings), scored(again, d.settings))
 

@@ -12,6 +12,8 @@ Floats = NDArray[np.float64]
 
 COVERED = 0.8
 """Share of measurements that an interval is meant to hold."""
+LARGE_PCT = 15.0
+"""Median error from which on it needs a reason, or a measured table in place of the law."""
 ENOUGH_ROWS = 20
 """From so many rows on the interval is between quantiles; below, Student's t."""
 

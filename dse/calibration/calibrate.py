@@ -14,12 +14,12 @@ from dse.catalog.device_file import device_file_text
 from dse.errors import InputError
 from dse.hardware import Accelerator, Efficiency, Phase, TimeInterval
 
-from .accuracy import Accuracy, accuracy, interval
+from .accuracy import Accuracy, accuracy
 from .data import Measurements, Names
 from .fit import Fit, fit, log_errors, with_numbers
-from .folds import held_out_errors, keys_of
+from .folds import ROW, held_out_errors, keys_of, widest_interval
 from .layout import Layout, Parameter, Quantity
-from .table import measured_table
+from .table import left_out_errors, measured_table
 
 PHASES: Mapping[str, tuple[str, ...]] = {
     "prefill": ("prefill",),
@@ -29,8 +29,6 @@ PHASES: Mapping[str, tuple[str, ...]] = {
     "link": ("link",),
 }
 """What `--phase` names -> where the numbers belong."""
-LARGE_PCT = 15.0
-"""Median error from which on a measured table is worth a thought."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +48,7 @@ class Calibration:
     held_out: Mapping[tuple[str, str], Accuracy]
     """By quantity and what a fold left out."""
     intervals: Mapping[str, tuple[float, float]]
-    """By quantity: factors on a prediction between which 80 % of times lie."""
+    """By quantity: factors on a prediction between which 80 % of times lie, from held-out errors; else none."""
     residuals: pd.DataFrame
     """Every row: line, model, quantity, measured, predicted, error_pct."""
     n_rows: int
@@ -83,9 +81,12 @@ def calibrate(
         _refuse(m, phase, base, found)
         fitted = with_numbers(base, parameters, [f.value for f in found.numbers])
     errors = log_errors(m.layout, rows, fitted, known.model)
-    held = {} if table else _held_out(_only(m, quantities), rows, base, parameters, known)
+    if table:
+        held = {ROW: left_out_errors(m, rows, base, phase, known.model)}
+    else:
+        held = _held_out(_only(m, quantities), rows, base, parameters, known)
     own = {q.name: accuracy(errors[q.name]) for q in quantities}
-    ends = {q.name: interval(next(iter(held.values()))[q.name] if held else errors[q.name]) for q in quantities}
+    ends = {q.name: span for q in quantities if (span := widest_interval(e[q.name] for e in held.values()))}
     named = replace(fitted, name=name, efficiency=_with_intervals(fitted, phase, quantities, ends, own))
     return Calibration(
         device=named,
@@ -107,7 +108,7 @@ def _chosen(m: Measurements, base: Accelerator, stack: str, dtype: str) -> pd.Da
         there = ", ".join(sorted(set(m.rows["device"]))) or "none"
         raise InputError(f"{m.file}: no row of device {base.name!r}; it has rows of: {there}")
     rows = _narrowed(m, rows, "stack", stack, "--stack")
-    return _narrowed(m, rows.assign(dtype=rows["dtype"].replace({"fp16": "bf16"})), "dtype", dtype, "--dtype")
+    return _narrowed(m, rows, "dtype", dtype, "--dtype")
 
 
 def _narrowed(m: Measurements, rows: pd.DataFrame, column: str, wanted: str, option: str) -> pd.DataFrame:
@@ -127,7 +128,7 @@ def _wanted(m: Measurements, phase: str, hold: Sequence[str]) -> tuple[list[Quan
     quantities = [
         q
         for q in m.layout.quantities
-        if q.name not in m.layout.check_only and any(place in q.phase.split("+") for place in places)
+        if q.name not in m.layout.check_only and any(place in q.phases for place in places)
     ]
     if not quantities:
         there = ", ".join(q.phase for q in m.layout.quantities)
@@ -186,7 +187,7 @@ def _held_out(
 ) -> dict[str, pd.DataFrame]:
     found = {}
     for key in keys_of(rows):
-        errors = held_out_errors(layout, rows, base, parameters, names.model, key)
+        errors = held_out_errors(layout, rows, base, parameters, names.model, key, prior=False)
         if errors is not None:
             found[key] = errors
     return found
@@ -202,8 +203,8 @@ def _with_intervals(
     """The phases' numbers with the interval of what was measured of them."""
     efficiency = dict(device.efficiency)
     for place, e in device.efficiency.items():
-        measured = [q.name for q in quantities if place in PHASES[phase] and place in q.phase.split("+")]
-        if measured and all(np.isfinite(ends[measured[0]])):
+        measured = [q.name for q in quantities if q.name in ends and place in PHASES[phase] and place in q.phases]
+        if measured:
             low, high = ends[measured[0]]
             known = TimeInterval(low=low, high=high, quantity=measured[0], n=own[measured[0]].n)
             efficiency[place] = replace(e, interval=known)
@@ -215,8 +216,8 @@ def _sources(
 ) -> dict[str, dict[str, str]]:
     """A source line per number: the catalogue's, and in place of those fitted what they were fitted to."""
     known = load_catalog()
-    hardware = "hardware" if "hardware" in known.profiles.get(base.name, ()) else "default"
-    sources = known.device_sources(base.name, hardware) if base.name in known.devices else {}
+    own_profile = Names().bare_profile(base.name)
+    sources = known.device_sources(base.name, own_profile) if base.name in known.devices else {}
     error = "; ".join(f"{q} error {a.median_pct:.1f} % median, {a.p90_pct:.1f} % p90" for q, a in own.items())
     about = f"{len(rows)} rows of {m.file} ({m.layout.name}, {rows['stack'].iloc[0]}, {rows['dtype'].iloc[0]})"
     today = date.today().isoformat()

@@ -78,7 +78,7 @@ def predict(rows: pd.DataFrame, device: Accelerator, _: Transformer | None) -> M
 NCCL = Layout(
     name="all-reduce, NCCL",
     columns=frozenset({"system", "op_name", "nccl_dtype", "num_gpus", "message_size", "latency_ms"}),
-    quantities=(Quantity(name="allreduce_s", phase="link"),),
+    quantities=(Quantity(name="allreduce_s", phases=("link",)),),
     parameters=LINK,
     read=read_nccl,
     predict=predict,
@@ -87,7 +87,7 @@ NCCL = Layout(
 TENSORRT_LLM = Layout(
     name="all-reduce, TensorRT-LLM",
     columns=frozenset({"system", "allreduce_dtype", "num_gpus", "message_size", "latency_ms"}),
-    quantities=(Quantity(name="allreduce_s", phase="link"),),
+    quantities=(Quantity(name="allreduce_s", phases=("link",)),),
     parameters=LINK,
     read=read_trtllm,
     predict=predict,

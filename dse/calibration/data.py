@@ -59,6 +59,10 @@ class Names:
         known = load_catalog()
         return known.device(name, profile if profile in known.profiles[name] else "default")
 
+    def bare_profile(self, name: str) -> str:
+        """The profile of a device at work, without what a software stack loses: where a fit starts."""
+        return "hardware" if "hardware" in load_catalog().profiles.get(name, ()) else "default"
+
     def model(self, name: str) -> Transformer:
         """A model."""
         return load_model_file(Path(name)) if name.endswith(".json") else load_catalog().model(name)
@@ -74,12 +78,6 @@ class Measurements:
     """Usable rows: the layout's columns with `device`, `model` and `profile` resolved and `line` in the file."""
     skipped: Mapping[str, int]
     """Why rows are not used, and how many."""
-
-    def groups(self) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
-        """Rows of one device, profile and data type, in the order of their names."""
-        for key, rows in self.rows.groupby(["device", "profile", "dtype"], sort=True):
-            device, profile, dtype = key if isinstance(key, tuple) else (key,)
-            yield (str(device), str(profile), str(dtype)), rows
 
     def where(self, keep: pd.Series[bool]) -> Measurements:
         """Some of the rows."""
@@ -114,14 +112,21 @@ def read_measurements(path: Path, names: Names = Names(), profile: str = "") -> 
     for setting in (s for s in SETTINGS if s in tidy):
         why = why.mask((why == "") & ~(tidy[setting].astype(float) > 0), f"{setting} is blank or 0")
     why = why.mask((why == "") & (tidy["stack"] == ""), "software stack not given")
+    tidy["dtype"] = tidy["dtype"].replace({"fp16": "bf16"})
     unknown = ~tidy["dtype"].isin(list(DTYPE_BYTE))
     why = why.mask((why == "") & unknown, "data type not known: " + tidy["dtype"].astype(str))
+    lacks = [d in known.devices and known.devices[d].peak(str(t)) is None for d, t in _pairs(tidy)]
+    why = why.mask((why == "") & np.array(lacks), "arithmetic that the device lacks: " + tidy["dtype"].astype(str))
     skipped = {str(k): int(v) for k, v in why[why != ""].value_counts().items()}
     return Measurements(file=path.stem, layout=layout, rows=tidy[why == ""].reset_index(drop=True), skipped=skipped)
 
 
-SETTINGS = ("g", "n", "batch", "users", "micro_batch", "global_batch", "input_tokens", "sequence_tokens",
-            "message_byte", "flop", "moved_byte")  # fmt: skip
+def _pairs(tidy: pd.DataFrame) -> Iterator[tuple[str, object]]:
+    return zip(tidy["device"].astype(str), tidy["dtype"], strict=True)
+
+
+SETTINGS = ("g", "n", "batch", "users", "micro_batch", "global_batch", "input_tokens", "output_tokens",
+            "sequence_tokens", "message_byte", "flop", "moved_byte")  # fmt: skip
 """Columns of a tidy frame without which nothing can be predicted."""
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
+from scipy.stats import t as student
 
 from dse.hardware import Accelerator, Efficiency, Phase
 from dse.workload import Transformer
@@ -32,8 +33,10 @@ BLIND = 1e-9
 """A direction that changes errors by less than this share of the most telling one changes nothing."""
 NEAR = 1.05
 """A value within this factor of a bound is at it."""
-Z80 = 1.2816
-"""Half-width of an 80 % interval of a normal distribution, in standard deviations."""
+BARELY = 0.7
+"""With a prior: a standard error above this share of the prior's own says that rows told little."""
+LEAST_SPREAD = 1e-6
+"""Rows without noise: what rounding leaves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,22 +114,33 @@ def fit(
     weights = np.array([q.weight for q in fitted])
     scale = _Scale(parameters)
 
-    def residuals(x: Floats) -> Floats:
-        values = scale.values(x)
-        changed = with_numbers(device, parameters, values.tolist())
+    def row_errors(x: Floats) -> Floats:
+        changed = with_numbers(device, parameters, scale.values(x).tolist())
         errors = log_errors(layout, rows, changed, model_of)[[q.name for q in fitted]].to_numpy() * weights
-        pull = scale.distance(values) if prior else np.empty(0)
-        return np.concatenate([errors[np.isfinite(errors)], pull])
+        return np.asarray(errors[np.isfinite(errors)])
+
+    def pulls(x: Floats) -> Floats:
+        return scale.distance(scale.values(x)) if prior else np.empty(0)
+
+    def everything(x: Floats) -> Floats:
+        return np.concatenate([row_errors(x), pulls(x)])
 
     found = least_squares(
-        residuals, scale.start, bounds=(scale.low, scale.high), loss="soft_l1", f_scale=LINEAR_UP_TO, x_scale="jac"
+        everything,
+        scale.start,
+        bounds=(scale.low, scale.high),
+        loss="soft_l1",
+        f_scale=LINEAR_UP_TO,
+        x_scale="jac",
     )
-    sigma = _standard_errors(_jacobian(residuals, found.x), residuals(found.x))
-    n = len(residuals(found.x)) - (len(parameters) if prior else 0)
-    values = scale.values(found.x)
+    at_best = row_errors(found.x)
+    slope, pull_slope = (_jacobian(f, found.x, scale.vanishes) for f in (row_errors, pulls))
+    sigma = _standard_errors(slope, at_best, pull_slope)
+    width = float(student.ppf(0.9, max(len(at_best) - len(parameters), 1)))
+    values = zip(parameters, scale.values(found.x), sigma, strict=True)
     return Fit(
-        n=n,
-        numbers=tuple(_fitted(p, float(v), float(s)) for p, v, s in zip(parameters, values, sigma, strict=True)),
+        n=len(at_best),
+        numbers=tuple(_fitted(p, float(v), float(e), width, prior=prior) for p, v, e in values),
     )
 
 
@@ -153,49 +167,62 @@ class _Scale:
         return self.weight * np.log(np.maximum(values, self.floor) / np.maximum(self.centre, self.floor))
 
 
-def _jacobian(residuals: Callable[[Floats], Floats], at: Floats) -> Floats:
+def _jacobian(of: Callable[[Floats], Floats], at: Floats, vanishes: NDArray[np.bool_]) -> Floats:
     """Differences at the best fit: forward where a number has vanished, else central, beyond a bound too."""
     columns = []
     for i, x in enumerate(at):
         h = np.zeros_like(at)
         h[i] = STEP
-        back = 0.0 if x < STEP and x >= 0.0 else 1.0
-        columns.append((residuals(at + h) - residuals(at - back * h)) / ((1.0 + back) * STEP))
+        back = 0.0 if vanishes[i] and x < STEP else 1.0
+        columns.append((of(at + h) - of(at - back * h)) / ((1.0 + back) * STEP))
     return np.stack(columns, axis=1)
 
 
-def _standard_errors(jacobian: Floats, errors: Floats) -> Floats:
-    """Standard error of what was moved: s sqrt(diag (J'J)^-1), s from the median error; infinite where J is blind."""
-    if len(errors) <= jacobian.shape[1]:
-        return np.full(jacobian.shape[1], np.inf)
-    scale = max(1.4826 * float(np.median(np.abs(errors))), 1e-6)
-    _, singular, vt = np.linalg.svd(jacobian, full_matrices=False)
-    seen = np.maximum(singular, BLIND * singular.max(initial=1e-30))
-    return np.asarray(scale * np.sqrt(((vt.T / seen) ** 2).sum(axis=1)), dtype=np.float64)
+def _standard_errors(slope: Floats, errors: Floats, pull_slope: Floats) -> Floats:
+    """Standard error of what was moved: sqrt(diag (J'J/s^2 + K'K/s_0^2)^-1).
+
+    J is of the rows' errors; s is their spread, from the median and with n/(n - p) for the p numbers chosen. K is of a
+    prior's pulls, s_0 their scale. Infinite where nothing tells. Approximate: the loss's weights on outliers are left
+    out of J, which makes errors a little large.
+
+    Source: Huber, "Robust Statistics", 1981, chapter 7 (scale by the median of absolute residuals).
+    """
+    n, p = slope.shape
+    if n <= p and not len(pull_slope):
+        return np.full(p, np.inf)
+    spread = 1.4826 * float(np.median(np.abs(errors))) * np.sqrt(n / (n - p)) if n > p else PRIOR_ERROR
+    precision = slope.T @ slope / max(spread, LEAST_SPREAD) ** 2 + pull_slope.T @ pull_slope / PRIOR_ERROR**2
+    seen, directions = np.linalg.eigh(precision)
+    seen = np.maximum(seen, BLIND**2 * seen.max(initial=1e-30))
+    return np.asarray(np.sqrt((directions**2 / seen).sum(axis=1)), dtype=np.float64)
 
 
-def _fitted(p: Parameter, value: float, sigma: float) -> Fitted:
-    """A number with its interval; sigma is of its logarithm, or over its typical value where it may vanish."""
+def _fitted(p: Parameter, value: float, sigma: float, width: float, *, prior: bool) -> Fitted:
+    """A number with its interval; sigma is of its logarithm, or over its typical value where it may vanish.
+
+    It is identified where its standard error is small, and with a prior where the rows tell more than that.
+    """
+    at_high = value >= p.high / NEAR
     if p.may_vanish:
         error = sigma * p.start
         vanished = value <= p.low
-        low, high = max(value - Z80 * error, 0.0), min(value + Z80 * error, p.high)
-        known = error < UNSURE * value or high < p.start
+        low, high = max(value - width * error, 0.0), min(value + width * error, p.high)
+        told = error < UNSURE * value and not (prior and error > BARELY * p.prior_sd * value)
         return Fitted(
             parameter=p,
             value=0.0 if vanished else value,
             low=0.0 if vanished else low,
             high=high,
-            at_bound=vanished or value >= p.high / NEAR,
-            identified=known,
+            at_bound=vanished or at_high,
+            identified=told or high < p.start,
         )
-    spread = float(np.exp(min(Z80 * sigma, 50.0)))
+    spread = float(np.exp(min(width * sigma, 50.0)))
     at_low = value <= p.low * NEAR
     return Fitted(
         parameter=p,
         value=value,
         low=max(value / spread, p.low),
         high=min(value * spread, p.high),
-        at_bound=at_low or value >= p.high / NEAR,
-        identified=sigma < UNSURE and not at_low,
+        at_bound=at_low or at_high,
+        identified=sigma < UNSURE and not at_low and not (prior and sigma > BARELY * p.prior_sd),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -21,8 +21,16 @@ FEW_ROWS = 8
 
 
 def keys_of(rows: pd.DataFrame) -> tuple[str, ...]:
-    """What folds of these rows leave out."""
-    return KEYS if len(rows) >= FEW_ROWS else (ROW,)
+    """What folds of these rows leave out: models and shapes where there are several, else single rows."""
+    if len(rows) < FEW_ROWS:
+        return (ROW,)
+    return tuple(key for key in KEYS if rows[key].nunique() > 1) or (ROW,)
+
+
+def widest_interval(errors: Iterable[pd.Series[float]]) -> tuple[float, float] | None:
+    """The lowest and the highest end of the intervals of several folds' errors; None without any."""
+    ends = [interval(e) for e in errors if e.notna().sum() > 1]
+    return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 
 
 def fold_of(rows: pd.DataFrame, key: str) -> pd.Series[str]:
@@ -39,10 +47,13 @@ def held_out_errors(
     parameters: Sequence[Parameter],
     model_of: ModelOf,
     key: str,
+    *,
+    prior: bool = True,
 ) -> pd.DataFrame | None:
     """log(predicted/measured) of every row by the fit that left out all rows of its model, or shape.
 
-    None where there is but one of them. With few rows, one row is left out at a time instead.
+    None where there is but one of them. With few rows, one row is left out at a time instead. `prior` as in the fit
+    that the errors are to judge.
     """
     fold = fold_of(rows, key)
     if fold.nunique() < 2:
@@ -50,7 +61,7 @@ def held_out_errors(
     errors = pd.DataFrame(np.nan, index=rows.index, columns=[q.name for q in layout.quantities], dtype=np.float64)
     for value in fold.unique():
         out = fold == value
-        found = fit(layout, rows[~out], device, parameters, model_of, prior=True)
+        found = fit(layout, rows[~out], device, parameters, model_of, prior=prior)
         fitted = with_numbers(device, parameters, [f.value for f in found.numbers])
         errors[out] = log_errors(layout, rows[out], fitted, model_of)
     return errors

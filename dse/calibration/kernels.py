@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dse.hardware import Accelerator
+from dse.model.roofline import term_s
 from dse.units import DTYPE_BYTE
 from dse.workload import Transformer
 
@@ -32,8 +33,8 @@ def call_s(rows: pd.DataFrame, device: Accelerator, _: Transformer | None) -> Ma
     """One call [s]."""
     dtype = str(rows["dtype"].iloc[0])
     e, peak = device.efficiency["prefill"].at(dtype), device.peak(dtype) or max(device.peak_flop_s.values())
-    arithmetic_s = numbers(rows, "flop") / (peak * e.compute)
-    traffic_s = numbers(rows, "moved_byte") / (device.memory_bandwidth_byte_s * e.memory)
+    arithmetic_s = term_s(numbers(rows, "flop"), 1.0, peak, e.compute)
+    traffic_s = term_s(numbers(rows, "moved_byte"), 1.0, device.memory_bandwidth_byte_s, e.memory)
     return {"call_s": e.fixed_layer_s + np.maximum(arithmetic_s, traffic_s)}
 
 
@@ -82,7 +83,7 @@ def read_decode(frame: pd.DataFrame) -> pd.DataFrame:
 GEMM = Layout(
     name="matrix products",
     columns=frozenset({"system", "gemm_dtype", "m", "n", "k", "latency_ms"}),
-    quantities=(Quantity(name="call_s", phase="gemm"),),
+    quantities=(Quantity(name="call_s", kind="gemm"),),
     parameters=CALL,
     read=read_gemm,
     predict=call_s,
@@ -92,7 +93,7 @@ GEMM = Layout(
 ATTENTION_PREFILL = Layout(
     name="attention, prefill",
     columns=frozenset({"system", "batch_size", "isl", "num_heads", "kv", "attn_dtype", "latency_ms"}),
-    quantities=(Quantity(name="call_s", phase="attention prefill"),),
+    quantities=(Quantity(name="call_s", kind="attention prefill"),),
     parameters=CALL,
     read=read_prefill,
     predict=call_s,
@@ -102,7 +103,7 @@ ATTENTION_PREFILL = Layout(
 ATTENTION_DECODE = Layout(
     name="attention, decode",
     columns=frozenset({"system", "batch_size", "kv_len", "num_heads", "kv", "kv_cache_dtype", "latency_ms"}),
-    quantities=(Quantity(name="call_s", phase="attention decode"),),
+    quantities=(Quantity(name="call_s", kind="attention decode"),),
     parameters=CALL,
     read=read_decode,
     predict=call_s,

@@ -24,9 +24,17 @@ class Quantity:
 
     name: str
     """Column of the tidy frame that holds the measurement; the suffix is the unit."""
-    phase: str
+    phases: tuple[Phase | Literal["link"], ...] = ()
+    """Whose numbers it is made of; none for single kernels and for power."""
+    kind: str = ""
+    """What it is, where it is no phase."""
     weight: float = 1.0
     """Weight of its log error in a fit."""
+
+    @property
+    def phase(self) -> str:
+        """Its phases, or its kind, in one word."""
+        return "+".join(self.phases) or self.kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +95,10 @@ def numbers(rows: pd.DataFrame, name: str) -> Floats:
     return rows[name].to_numpy(dtype=np.float64)
 
 
+BYTES_16: Mapping[str, float] = {"weight_dtype_byte": 2.0, "kv_dtype_byte": 2.0}
+"""Weights and cache in 16 bit."""
+RESERVE_FRAC = 0.1
+"""Memory kept free on a server, as a study's default."""
 COMPUTE_WANTED = "passes that arithmetic binds: long prompts, or many sequences a step"
 MEMORY_WANTED = "decode steps of a large model at batch 1, on one device and on several"
 FIXED_WANTED = "the smallest model at batch 1, beside a larger one"

@@ -21,7 +21,7 @@ from dse.model.transformer import arithmetic, kv_byte, kv_share, weight_byte
 from dse.units import DTYPE_BYTE
 from dse.workload import Transformer
 
-from .layout import Floats, Layout, Quantity, compute, fixed, memory, numbers, sequence, shape_of
+from .layout import RESERVE_FRAC, Floats, Layout, Quantity, compute, fixed, memory, numbers, sequence, shape_of
 from .names import stack_name
 
 LENGTH_FRAC = 0.9
@@ -32,7 +32,6 @@ BUNCH_STEPS = 4.5
 BATCH_WAIT_STEPS = 20.0
 BATCH_WAIT_TOKENS = 1024
 """Input and output at which that wait is set there."""
-RESERVE_FRAC = 0.1
 KV_DTYPE = "fp8"
 
 
@@ -107,7 +106,7 @@ LAYOUT = Layout(
             "silicon_tpot_ms",
         }
     ),
-    quantities=(Quantity(name="ttft_s", phase="prefill", weight=0.5), Quantity(name="tpot_s", phase="decode")),
+    quantities=(Quantity(name="ttft_s", phases=("prefill",), weight=0.5), Quantity(name="tpot_s", phases=("decode",))),
     parameters=(
         compute(("prefill", "compute"), ("decode", "compute")),
         fixed(("prefill", "fixed_layer_s"), name="prefill.fixed_layer_s"),

@@ -13,9 +13,7 @@ from dse.model.power import mean_w
 from dse.model.transformer import arithmetic
 from dse.workload import Transformer
 
-from .layout import Floats, Layout, Quantity, compute, fixed, memory, numbers, sequence, shape_of
-
-BYTES = {"weight_dtype_byte": 2.0, "kv_dtype_byte": 2.0}
+from .layout import BYTES_16, Floats, Layout, Quantity, compute, fixed, memory, numbers, sequence, shape_of
 
 
 def read(frame: pd.DataFrame) -> pd.DataFrame:
@@ -44,8 +42,8 @@ def predict(rows: pd.DataFrame, device: Accelerator, model: Transformer | None) 
     """A prompt pass, a decode step at the mean context, and the share of full power while neither phase rests."""
     a = arithmetic(shape_of(model))
     g, b, n, o = (numbers(rows, c) for c in ("g", "batch", "input_tokens", "output_tokens"))
-    prompt = prefill_time(device, a, g=g, batch=b, input_tokens=n, hit_frac=0.0, compute_dtype="bf16", **BYTES)
-    step = decode_time(device, a, g=g, batch=b, context_tokens=n + o / 2.0, compute_dtype="bf16", **BYTES)
+    prompt = prefill_time(device, a, g=g, batch=b, input_tokens=n, hit_frac=0.0, compute_dtype="bf16", **BYTES_16)
+    step = decode_time(device, a, g=g, batch=b, context_tokens=n + o / 2.0, compute_dtype="bf16", **BYTES_16)
     busy = np.ones_like(b)
     return {
         "prefill_s": np.asarray(prompt.latency_s),
@@ -71,9 +69,9 @@ LAYOUT = Layout(
         }
     ),
     quantities=(
-        Quantity(name="prefill_s", phase="prefill"),
-        Quantity(name="decode_step_s", phase="decode"),
-        Quantity(name="power_mean_frac", phase="power"),
+        Quantity(name="prefill_s", phases=("prefill",)),
+        Quantity(name="decode_step_s", phases=("decode",)),
+        Quantity(name="power_mean_frac", kind="power"),
     ),
     parameters=(
         compute(("prefill", "compute"), ("decode", "compute")),

@@ -9,19 +9,20 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pandas as pd
 
 from dse.hardware import Accelerator, Efficiency, Phase
 
-from .accuracy import Accuracy, accuracy, interval
+from .accuracy import Accuracy, accuracy
 from .data import Measurements, Names
 from .fit import Fit, fit, log_errors, with_numbers
-from .folds import held_out_errors, keys_of
+from .folds import held_out_errors, keys_of, widest_interval
 from .layout import Layout, Parameter
 
 MOST_SLOWED = 4.0
+"""A fit that needs more than this factor describes something else."""
 SLOWED_ROUNDS = 30
+"""Halvings of that range: to nine digits."""
 CAUTIOUS = 0.75
 """Share of measured points that are at least as fast as the default profile says."""
 LONGEST_TRAINED = 8192.0
@@ -93,8 +94,7 @@ def stack_profiles(tables: Sequence[Measurements]) -> Iterator[Profile]:
     for m in tables:
         if m.layout.kernels or not m.layout.has_model:
             continue
-        rows = m.rows.assign(dtype=m.rows["dtype"].replace({"fp16": "bf16"}))
-        for (device, stack, dtype), part in rows.groupby(["device", "stack", "dtype"], sort=True):
+        for (device, stack, dtype), part in m.rows.groupby(["device", "stack", "dtype"], sort=True):
             yield fitted_profile(m, part, str(device), str(stack), str(dtype))
 
 
@@ -102,15 +102,10 @@ def quantity_errors(profile: Profile, quantity: str) -> tuple[Accuracy, Accuracy
     """Of one quantity: error in sample, error held out (the worse fold), and the wider interval of the folds."""
     own = accuracy(profile.errors[quantity])
     folds = [errors[quantity] for errors in profile.held_out.values() if errors[quantity].notna().any()]
-    if not folds:
-        return (
-            own,
-            Accuracy(n=0, median_pct=np.nan, p90_pct=np.nan, bias_pct=np.nan),
-            interval(profile.errors[quantity]),
-        )
-    worst = max((accuracy(e) for e in folds), key=lambda a: a.median_pct)
-    ends = [interval(e) for e in folds]
-    return own, worst, (min(low for low, _ in ends), max(high for _, high in ends))
+    ends = widest_interval(folds)
+    if ends is None:
+        raise ValueError(f"{profile.device}, {profile.profile}: {quantity} has too few rows to judge it")
+    return own, max((accuracy(e) for e in folds), key=lambda a: a.median_pct), ends
 
 
 def cautious(m: Measurements, rows: pd.DataFrame, device: str, stacks: Sequence[Profile]) -> dict[Phase, Efficiency]:
@@ -145,7 +140,7 @@ def cautious(m: Measurements, rows: pd.DataFrame, device: str, stacks: Sequence[
 
 def _slowed_enough(m: Measurements, rows: pd.DataFrame, device: Accelerator, phase: Phase, names: Names) -> Accelerator:
     """The device with one phase slowed until three quarters of every quantity it is part of are at least as fast."""
-    quantities = [q.name for q in m.layout.quantities if phase in q.phase and q.name not in m.layout.check_only]
+    quantities = [q.name for q in m.layout.quantities if phase in q.phases and q.name not in m.layout.check_only]
 
     def with_factor(factor: float) -> Accelerator:
         e = device.efficiency[phase]
@@ -162,6 +157,8 @@ def _slowed_enough(m: Measurements, rows: pd.DataFrame, device: Accelerator, pha
     low, high = 1.0, MOST_SLOWED
     if enough(low):
         return with_factor(low)
+    if not enough(high):
+        raise ValueError(f"{device.name}: {phase} {high:g} times as slow as fitted is still too fast for {m.file}")
     for _ in range(SLOWED_ROUNDS):
         middle = 0.5 * (low + high)
         low, high = (low, middle) if enough(middle) else (middle, high)
@@ -190,14 +187,11 @@ def _slowest(numbers: Sequence[Efficiency]) -> Efficiency:
 
 def plain(device: Accelerator) -> Accelerator:
     """The device with the law's three numbers only."""
-    return with_numbers(
-        device,
-        [
-            Parameter(name="", targets=((phase, "sequence_s"),), low=0.0, high=0.0, start=0.0, wanted="", prior_sd=1.0)
-            for phase in device.efficiency
-        ],
-        [0.0] * len(device.efficiency),
-    )
+    numbers = {
+        phase: Efficiency(compute=e.compute, memory=e.memory, fixed_layer_s=e.fixed_layer_s)
+        for phase, e in device.efficiency.items()
+    }
+    return replace(device, efficiency=numbers)
 
 
 def _rounded(value: float, *, up: bool) -> float:

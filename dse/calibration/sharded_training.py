@@ -10,11 +10,8 @@ import pandas as pd
 from dse.hardware import Accelerator
 from dse.workload import Transformer
 
-from .layout import Floats, Layout, Parameter, Quantity, attention, compute, exposed, fixed, numbers, shape_of
+from .layout import Floats, Layout, Quantity, attention, compute, exposed, fixed, numbers, shape_of
 from .training_step import step_s
-
-FIXED = fixed(("train", "fixed_layer_s"), start=1e-3, high=0.05)
-TRAIN_PARAMETERS: tuple[Parameter, ...] = (compute(("train", "compute"), start=0.6), FIXED)
 
 
 def read(frame: pd.DataFrame) -> pd.DataFrame:
@@ -73,8 +70,13 @@ LAYOUT = Layout(
             "step_time_s",
         }
     ),
-    quantities=(Quantity(name="step_s", phase="train"),),
-    parameters=(*TRAIN_PARAMETERS, attention(("train", "attention")), exposed(("train", "exposed"))),
+    quantities=(Quantity(name="step_s", phases=("train",)),),
+    parameters=(
+        compute(("train", "compute"), start=0.6),
+        fixed(("train", "fixed_layer_s"), start=1e-3, high=0.05),
+        attention(("train", "attention")),
+        exposed(("train", "exposed")),
+    ),
     read=read,
     predict=predict,
 )

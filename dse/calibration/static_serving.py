@@ -17,11 +17,9 @@ from dse.model.phases import decode_time, prefill_time
 from dse.model.transformer import arithmetic, kv_byte, kv_share, weight_byte
 from dse.workload import Transformer
 
-from .layout import Floats, Layout, Quantity, compute, fixed, memory, numbers, sequence, shape_of
+from .layout import RESERVE_FRAC, Floats, Layout, Quantity, compute, fixed, memory, numbers, sequence, shape_of
 from .names import stack_name
 
-RESERVE_FRAC = 0.1
-"""Memory kept free, as a study's default."""
 DTYPE_BYTE = 2.0
 
 
@@ -70,7 +68,7 @@ LAYOUT = Layout(
     columns=frozenset(
         {"device", "n_devices", "framework", "model", "batch", "input_tokens", "output_tokens", "e2e_latency_s"}
     ),
-    quantities=(Quantity(name="e2e_s", phase="prefill+decode"),),
+    quantities=(Quantity(name="e2e_s", phases=("prefill", "decode")),),
     parameters=(
         compute(("prefill", "compute"), ("decode", "compute")),
         memory(("decode", "memory"), ("prefill", "memory")),

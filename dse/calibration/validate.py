@@ -11,7 +11,7 @@ import pandas as pd
 from dse.catalog import load_catalog
 from dse.hardware import PHASES, Accelerator
 
-from .accuracy import Accuracy, accuracy, covered_frac
+from .accuracy import LARGE_PCT, Accuracy, accuracy, covered_frac
 from .aiconfigurator import with_aiconfigurator
 from .data import AICONFIGURATOR, Measurements, Names
 from .fit import fit, log_errors, with_numbers
@@ -72,7 +72,6 @@ REASONS = {
     ("tensorrt-llm", "allreduce_s"): "one latency for all sizes: the smallest messages are faster",
 }
 """Known causes of large errors, by stack and quantity; shown where the median error is above `LARGE_PCT`."""
-LARGE_PCT = 15.0
 
 
 def validations(
@@ -139,8 +138,7 @@ def _line(
 
 def _held_out(m: Measurements, names: Names, device: str, rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Out-of-fold errors of each data type's own fit, by what a fold leaves out."""
-    known = load_catalog().profiles.get(device, ())
-    base = names.device(device, "hardware" if "hardware" in known else "default")
+    base = names.device(device, names.bare_profile(device))
     parts: dict[str, list[pd.DataFrame]] = {}
     for _, part in rows.groupby("dtype"):
         for key in keys_of(part):
@@ -154,7 +152,7 @@ def _kernel_lines(m: Measurements, names: Names, device: str, rows: pd.DataFrame
     """The law fitted to single kernels, a data type at a time, and judged on shapes that the fit did not see."""
     quantity, base = m.layout.quantities[0], names.device(device, "default")
     for dtype, part in rows.groupby("dtype", sort=True):
-        errors = held_out_errors(m.layout, part, base, m.layout.parameters, names.model, "shape")
+        errors = held_out_errors(m.layout, part, base, m.layout.parameters, names.model, "shape", prior=False)
         if errors is None:
             found = fit(m.layout, part, base, m.layout.parameters, names.model)
             fitted = with_numbers(base, m.layout.parameters, [f.value for f in found.numbers])
@@ -166,7 +164,7 @@ def _coverage(base: Accelerator, quantity: Quantity, rows: pd.DataFrame, errors:
     """Share of rows inside the intervals that the device's numbers carry for their data types."""
     inside, n = 0.0, 0
     for dtype, part in rows.groupby("dtype"):
-        numbers = [base.efficiency[p].at(str(dtype)) for p in PHASES if p in quantity.phase.split("+")]
+        numbers = [base.efficiency[p].at(str(dtype)) for p in PHASES if p in quantity.phases]
         known = [e.interval for e in numbers if e.interval and e.interval.quantity.endswith(quantity.name)]
         own = errors[part.index].dropna()
         if known and len(own):

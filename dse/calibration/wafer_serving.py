@@ -16,10 +16,8 @@ from dse.model.phases import decode_time, prefill_time
 from dse.model.transformer import arithmetic
 from dse.workload import Transformer
 
-from .layout import Floats, Layout, Quantity, compute, fixed, memory, numbers, shape_of
+from .layout import BYTES_16, Floats, Layout, Quantity, compute, fixed, memory, numbers, shape_of
 from .names import stack_name
-
-BYTES = {"weight_dtype_byte": 2.0, "kv_dtype_byte": 2.0}
 
 
 def read(frame: pd.DataFrame) -> pd.DataFrame:
@@ -47,8 +45,8 @@ def read(frame: pd.DataFrame) -> pd.DataFrame:
 def predict(rows: pd.DataFrame, device: Accelerator, model: Transformer | None) -> Mapping[str, Floats]:
     """A prompt pass and a decode step, batch 1."""
     a, g, n = arithmetic(shape_of(model)), numbers(rows, "g"), numbers(rows, "input_tokens")
-    prompt = prefill_time(device, a, g=g, batch=1.0, input_tokens=n, hit_frac=0.0, compute_dtype="bf16", **BYTES)
-    step = decode_time(device, a, g=g, batch=1.0, context_tokens=n, compute_dtype="bf16", **BYTES)
+    prompt = prefill_time(device, a, g=g, batch=1.0, input_tokens=n, hit_frac=0.0, compute_dtype="bf16", **BYTES_16)
+    step = decode_time(device, a, g=g, batch=1.0, context_tokens=n, compute_dtype="bf16", **BYTES_16)
     return {"prefill_s": np.asarray(prompt.latency_s), "decode_step_s": np.asarray(step.latency_s)}
 
 
@@ -57,7 +55,7 @@ LAYOUT = Layout(
     columns=frozenset(
         {"metric", "model", "device", "n_devices", "software", "core_grid", "input_tokens", "value_tok_s_per_request"}
     ),
-    quantities=(Quantity(name="prefill_s", phase="prefill"), Quantity(name="decode_step_s", phase="decode")),
+    quantities=(Quantity(name="prefill_s", phases=("prefill",)), Quantity(name="decode_step_s", phases=("decode",))),
     parameters=(
         compute(("prefill", "compute"), start=0.07),
         memory(("decode", "memory"), ("prefill", "memory"), start=0.02),

@@ -47,7 +47,7 @@ def predict(rows: pd.DataFrame, device: Accelerator, model: Transformer | None) 
 LAYOUT = Layout(
     name="training, wafer",
     columns=frozenset({"device", "n_systems", "model", "seq_len", "global_batch_seqs", "samples_per_s"}),
-    quantities=(Quantity(name="step_s", phase="train"),),
+    quantities=(Quantity(name="step_s", phases=("train",)),),
     parameters=(
         compute(("train", "compute"), start=0.2),
         fixed(("train", "fixed_layer_s"), start=5e-4, high=0.05),

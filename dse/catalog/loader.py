@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from dse.catalog.accuracy import ProfileError, known_profile_faults, read_profile_errors
 from dse.catalog.device_file import EFFICIENCY_KEY, FACT_KEY
 from dse.errors import InputError, UnknownNameError, unknown_name
 from dse.hardware import PHASES, Accelerator, Arrangement, Efficiency, Kind, LinkTier, Phase, TimeInterval
@@ -79,32 +80,6 @@ class Fact:
     def key(self) -> tuple[str, str, str, str, str]:
         """What the row is about."""
         return (self.name, self.profile, self.phase, self.dtype, self.parameter)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileError:
-    """How far off a profile's predictions were in one phase and quantity (docs/calibration.md)."""
-
-    device: str
-    profile: str
-    phase: str
-    dtype: str
-    """Empty: every data type."""
-    quantity: str
-    n: int
-    """Measurements; 0 where the profile is carried over from a near relative."""
-    median_pct: float
-    """Of |predicted/measured - 1|; NaN where nothing was measured."""
-    p90_pct: float
-    bias_pct: float
-    """Above 0 the prediction is too long."""
-    held_out_median_pct: float
-    """The same on rows that the fit did not see; NaN where the numbers were not fitted to them."""
-    held_out_p90_pct: float
-    low: float
-    """80 % of measured times lie between `low` and `high` times the predicted one."""
-    high: float
-    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +223,10 @@ def _ranges(rows: Mapping[str, Fact], faults: list[str]) -> dict[str, tuple[floa
             low, high = (
                 si_value(replace(fact, value=end), PRICE_DIMENSION[parameter], faults) for end in (fact.low, fact.high)
             )
+            if not low <= si_value(fact, PRICE_DIMENSION[parameter], faults) <= high:
+                faults.append(
+                    f"prices.csv [{fact.name}, {parameter}]: {fact.value} is outside {fact.low} to {fact.high}"
+                )
             found[parameter] = (low, high)
     return found
 
@@ -382,42 +361,6 @@ def _model(name: str, rows: Mapping[str, Fact], faults: list[str]) -> Transforme
     return Transformer(name=name, **sizes, **{k: bool(v[k]) for k in flags})  # type: ignore[arg-type]
 
 
-def _profile_errors(folder: Path, citations: Mapping[str, str], faults: list[str]) -> tuple[ProfileError, ...]:
-    path = folder / "accuracy.csv"
-    if not path.exists():
-        return ()
-    found = []
-    with path.open(newline="", encoding="utf-8") as file:
-        for line, row in enumerate(csv.DictReader(file), start=2):
-            if row["source"] not in citations:
-                faults.append(f"{path.name}:{line}: no citation for source {row['source']!r}")
-            try:
-                found.append(_profile_error(row))
-            except ValueError as error:
-                faults.append(f"{path.name}:{line}: {error}")
-    return tuple(found)
-
-
-def _profile_error(row: Mapping[str, str]) -> ProfileError:
-    number = {key: float(row[key] or "nan") for key in row if key.endswith("_pct") or key in ("low", "high")}
-    return ProfileError(
-        device=row["device"],
-        profile=row["profile"],
-        phase=row["phase"],
-        dtype=row["dtype"],
-        quantity=row["quantity"],
-        n=int(row["n"]),
-        median_pct=number["median_pct"],
-        p90_pct=number["p90_pct"],
-        bias_pct=number["bias_pct"],
-        held_out_median_pct=number["held_out_median_pct"],
-        held_out_p90_pct=number["held_out_p90_pct"],
-        low=number["low"],
-        high=number["high"],
-        source=row["source"],
-    )
-
-
 def read_catalog(folder: Path) -> Catalog:
     """All tables of a catalogue folder; InputError with every fault."""
     faults: list[str] = []
@@ -435,7 +378,8 @@ def read_catalog(folder: Path) -> Catalog:
         name: _numbers("prices", name, rows, PRICE_DIMENSION, set(PRICE_DIMENSION), faults)
         for name, rows in _grouped(tables["prices"]).items()
     }
-    errors = _profile_errors(folder, citations, faults)
+    errors = read_profile_errors(folder, citations, faults)
+    faults += known_profile_faults(errors, {(f.name, f.profile, f.phase) for f in tables["efficiency"]})
     efficiency = _efficiencies(tables["efficiency"], errors, faults)
     ranges = {name: _ranges(rows, faults) for name, rows in _grouped(tables["prices"]).items()}
     devices = {

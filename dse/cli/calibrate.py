@@ -74,13 +74,12 @@ def calibrate(
 
 def _base(device: str) -> Accelerator:
     """The device to start from: a file, or the catalogue's, as the hardware at work where that is known."""
+    from dse.calibration.data import Names
     from dse.catalog import load_catalog, load_device_file
 
     if device.endswith(".toml"):
         return load_device_file(Path(device))
-    known = load_catalog()
-    hardware = device in known.profiles and "hardware" in known.profiles[device]
-    return known.device(device, "hardware" if hardware else "default")
+    return load_catalog().device(device, Names().bare_profile(device))
 
 
 def _own_names(measurements: Path, device: str) -> dict[str, Path]:
@@ -147,7 +146,7 @@ def _record(found: Calibration, path: Path) -> dict[str, Any]:
 
 
 def _print(found: Calibration, path: Path, *, table: bool) -> None:
-    from dse.calibration.calibrate import LARGE_PCT
+    from dse.calibration.accuracy import LARGE_PCT
 
     typer.echo(f"{found.device.name}: {found.n_rows} rows")
     for f in found.fit.numbers if found.fit else ():
@@ -157,10 +156,10 @@ def _print(found: Calibration, path: Path, *, table: bool) -> None:
     for p in found.dropped:
         typer.echo(f"  {p.name:<24} left out: these rows do not show it; it takes {p.wanted}")
     for quantity, a in found.errors.items():
-        low, high = found.intervals[quantity]
+        ends = found.intervals.get(quantity)
+        sure = f"; 80 % of times within {ends[0]:.2f} to {ends[1]:.2f} of the prediction" if ends else ""
         typer.echo(
-            f"  {quantity}: error {a.median_pct:.1f} % median, {a.p90_pct:.1f} % p90, bias {a.bias_pct:+.1f} %; "
-            f"80 % of times within {low:.2f} to {high:.2f} of the prediction"
+            f"  {quantity}: error {a.median_pct:.1f} % median, {a.p90_pct:.1f} % p90, bias {a.bias_pct:+.1f} %{sure}"
         )
         for (held, by), e in found.held_out.items():
             if held == quantity and e.n:

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from dse.model.screening import Explanation
     from dse.uncertainty import Effect
 
-INTERVAL_ENDS = {
-    "throughput_tok_s": ("throughput_low_tok_s", "throughput_high_tok_s"),
-    "cost_usd_per_h": ("cost_low_usd_per_h", "cost_high_usd_per_h"),
-}
-
-
 OVERLAPS = 1e-6
 """Parts of a pool's time that add up to more than this above all of it overlap."""
 
@@ -130,10 +124,11 @@ def _print_pool(name: str, pool: dict[str, Any], paradigm: str) -> None:
 def _print_effects(row: dict[str, Any], effects: Sequence[Effect]) -> None:
     """Intervals, and which assumption each rests on most."""
     from dse.cli.tables import figure
+    from dse.uncertainty import INTERVALS
 
     lines = ["uncertainty: 80 % of times and the range of prices; each source alone at both ends, combined as squares"]
     for column, unit in (("throughput_tok_s", "tok/s"), ("cost_usd_per_h", "USD/h")):
-        low, high = (row[name] for name in INTERVAL_ENDS[column])
+        low, high = (row[name] for name in INTERVALS[column])
         lines.append(f"  {column} {figure(row[column])}: {figure(low)} to {figure(high)} {unit}")
         own = [e for e in effects if e.column == column]
         lines += [f"    {figure(e.low)} to {figure(e.high)} by {e.text}" for e in own]

@@ -40,8 +40,9 @@ def closed_loop(
 ) -> ClosedLoop:
     """Mean time to first token and per output token of c users on one instance [s].
 
-    With r requests/s, rho = r t_p (c-1)/c is the share of time in which the instance prefills for others (arrival
-    theorem: a request meets the system without itself):
+    With r requests/s, rho = r t_p (c-1)/c is the share of time in which the instance prefills for others. By the
+    arrival theorem a request meets the system with one user less; its rate is taken as (c-1)/c of r (Bard, Schweitzer),
+    exact for one user and for many:
 
         TPOT = t_d/(1 - rho)                                   prefill interrupts decode
         TTFT = t_p + rho t_p/(2 (1 - rho)) + (1/2 + held) t_d  a queue of equal services, the running step, steps held
@@ -51,13 +52,15 @@ def closed_loop(
     the queue of equal services lacks is added to TTFT, so that Little's law holds.
 
     Users beyond the slots (sequences that memory holds) wait (c - slots)/r more. All users start at once: the first
-    request of each finds (c-1)/2 others before it, one request in `requests_per_user` is a first one.
+    request of each finds (c-1)/2 others before it, one request in `requests_per_user` is a first one. That start-up is
+    added to the mean TTFT afterwards; Little's law holds without it.
 
     `held_steps`: decode steps that the server holds a request or its first token back, to batch prompts or to send
     tokens in bunches.
 
-    Source: Reiser, Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing Networks", JACM 27(2), 1980,
-    doi:10.1145/322186.322195 (arrival theorem).
+    Sources: Reiser, Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing Networks", JACM 27(2), 1980,
+    doi:10.1145/322186.322195 (arrival theorem); Schweitzer, "Approximate Analysis of Multiclass Closed Networks of
+    Queues", Amsterdam, 1979.
 
     >>> one = closed_loop(users=1, slots=8, prefill_s=0.1, step_s=0.01, output_tokens=91)
     >>> round(float(one.ttft_s), 6), round(float(one.tpot_s), 6), round(float(one.requests_s), 4)

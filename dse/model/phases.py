@@ -5,7 +5,7 @@ Shapes broadcast: a caller gives settings down the rows (K, 1) and request class
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -208,7 +208,8 @@ def decode_time(
         sequences=group,
     )
     if e.times is not None:
-        return _measured(e, n_dev, b, context, work)
+        whole = replace(work, flop=work.flop * (b / group), moved_byte=work.moved_byte * (b / group))
+        return _measured(e, n_dev, b, context, whole)
     message = group * a.hidden * ACTIVATION_BYTE
     compute, memory, fixed = _terms(device, e, compute_dtype, work, n_dev if tensor else 1.0, a.layers)
     if tensor:

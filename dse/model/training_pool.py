@@ -72,7 +72,7 @@ class TrainingPool:
 
     @property
     def sustained_flop_s(self) -> float:
-        """P e_c of one device; infinitely slow hardware is asked for by nobody, so 1 where it cannot compute."""
+        """P e_c of one device, over its slowdown; 1 where it cannot compute, which nobody asks for."""
         if not self.computes:
             return 1.0
         return self.peak_flop_s * self.efficiency.compute / self.efficiency.slowdown

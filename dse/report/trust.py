@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dse.catalog import ProfileError, load_catalog
+from dse.hardware import Phase
 from dse.report.numbers import number, shown
 from dse.resolve import Study
 from dse.uncertainty import SERVING, TRAINING, time_sources
@@ -91,12 +92,14 @@ def _profile(pool: Mapping[str, Any], phase: str) -> str:
     return str(pool["profile"]) if phase in own else "default"
 
 
-def _row(study: Study, pool: str, profile: str, phase: str, e: ProfileError | None) -> TrustRow:
-    source = next(s for s in time_sources(study) if pool in s.pools and phase in s.phases)
+def _row(study: Study, pool: str, profile: str, phase: Phase, e: ProfileError | None) -> TrustRow:
+    source = next(s for s in time_sources(study) if s.holds(pool, phase))
     interval = f"{source.low:.2f} to {source.high:.2f}"
     if e is None:
-        words = "nothing" if source.assumed else f"{source.measured} times, by the device file"
-        note = "assumed: 30 % either way" if source.assumed else ""
+        words = f"{source.measured} times, by the device file" if source.measured else "carried over"
+        if source.assumed:
+            words = "nothing"
+        note = "assumed" if source.assumed else ""
         return TrustRow(pool=pool, profile=profile, phase=phase, measured=words, error="–", held_out="–",
                         interval=interval, source=note)  # fmt: skip
     what = QUANTITIES.get(e.quantity, e.quantity)
