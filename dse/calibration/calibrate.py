@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -65,11 +66,13 @@ def calibrate(
     dtype: str = "",
     table: bool = False,
     names: Names | None = None,
+    sources: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Calibration:
     """Fits the numbers of one phase of a device to its rows of a table.
 
     InputError where the table has no such rows, holds several stacks or data types, or cannot tell a number; the
-    message says which measurement would. A number in `hold` keeps the device's value.
+    message says which measurement would. A number in `hold` keeps the device's value. `sources` are those that a device
+    file of the base gives.
     """
     known = names or Names()
     rows = _chosen(m, base, stack, dtype)
@@ -90,7 +93,7 @@ def calibrate(
     named = replace(fitted, name=name, efficiency=_with_intervals(fitted, phase, quantities, ends, own))
     return Calibration(
         device=named,
-        file_text=device_file_text(named, _sources(m, rows, base, phase, found, own)),
+        file_text=device_file_text(named, {**sources, **_sources(m, rows, base, phase, found, own)}),
         fit=found,
         dropped=tuple(dropped),
         errors=own,

@@ -40,6 +40,13 @@ def device_file_facts(path: Path) -> list[Fact]:
     return facts
 
 
+def file_sources(path: Path) -> dict[str, dict[str, str]]:
+    """The source of every key that a (valid) device file gives one for."""
+    raw = read_toml(path)
+    given = cast("Mapping[str, Any]", raw.get("source", raw.get("sources", {})))
+    return {key: dict(s) if isinstance(s, Mapping) else {"text": str(s)} for key, s in given.items()}
+
+
 def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         if isinstance(value, Mapping):

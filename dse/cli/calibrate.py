@@ -48,6 +48,7 @@ def calibrate(
     """Fit efficiencies, times and links to measurements, with their uncertainty; refuse what the data cannot tell."""
     from dse.calibration.calibrate import calibrate as calibrated
     from dse.calibration.data import Names, read_measurements
+    from dse.catalog.device_facts import file_sources
     from dse.errors import InputError
 
     if phase is Fitted.alpha:
@@ -62,7 +63,16 @@ def calibrate(
     chosen = stack or _only_stack(data.rows, base.name)
     new = name or "-".join(filter(None, (base.name, chosen, dtype)))
     found = calibrated(
-        data, base, phase.value, name=new, hold=hold or (), stack=stack, dtype=dtype, table=table, names=own
+        data,
+        base,
+        phase.value,
+        name=new,
+        hold=hold or (),
+        stack=stack,
+        dtype=dtype,
+        table=table,
+        names=own,
+        sources=file_sources(Path(device)) if device.endswith(".toml") else {},
     )
     path = out or Path(f"{new}.toml")
     _write(found, path)

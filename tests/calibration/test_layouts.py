@@ -18,7 +18,7 @@ from dse.errors import InputError
 GIVEN: dict[str, str] = {
     "serving, static batches": """device,n_devices,framework,model,batch,input_tokens,output_tokens,e2e_latency_s
 A100,2,TensorRT-LLM,Llama-2-7b-hf,4,300,100,2.5
-H100,1,vLLM,Mistral-7B-v9,4,300,100,2.5
+H100,1,vLLM,Mistral-9B-v9,4,300,100,2.5
 """,
     "serving under load": """backend,model_path,system,precision,isl,osl,concurrency,tp_size,pp_size,attention_dp_size,\
 silicon_ttft_ms,silicon_tpot_ms
@@ -102,7 +102,7 @@ LOOK: dict[str, dict[str, Any]] = {
         "moved_byte": 2 * 8 * 1000 * 4 * 128, "call_s": 3e-5,
     },
     "all-reduce, NCCL": {
-        "device": "h100-80gb-sxm", "stack": "nccl", "dtype": "fp16", "g": 8, "message_byte": 2e6, "allreduce_s": 9e-5,
+        "device": "h100-80gb-sxm", "stack": "nccl", "dtype": "bf16", "g": 8, "message_byte": 2e6, "allreduce_s": 9e-5,
     },
     "all-reduce, TensorRT-LLM": {
         "device": "a100-80gb-sxm", "stack": "tensorrt-llm", "dtype": "bf16", "g": 4, "message_byte": 1000,
@@ -110,7 +110,7 @@ LOOK: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 SKIPPED: dict[str, dict[str, int]] = {
-    "serving, static batches": {"model not in the catalogue: Mistral-7B-v9": 1},
+    "serving, static batches": {"model not in the catalogue: Mistral-9B-v9": 1},
     "serving under load": {"pipeline or attention data parallel, which the serving model does not have": 1},
     "serving, phases apart": {"flagged in the table: odd": 1},
     "serving, one request": {"neither prefill nor decode at batch 1": 1},
