@@ -174,12 +174,10 @@ def run(
         "verdict": study_verdict(study, pick, frontier, candidates),
         "trust": None if pick is None else trust(study, pick),
     }
-    return Result(
-        study=study,
-        frontier=with_intervals(study, frontier),
-        candidates=with_intervals(study, candidates),
-        info=info,
-    )
+    started = time.perf_counter()
+    frontier, candidates = with_intervals(study, frontier), with_intervals(study, candidates)
+    info["intervals_s"] = time.perf_counter() - started
+    return Result(study=study, frontier=frontier, candidates=candidates, info=info)
 
 
 def _advice(study: Study, frontier: pd.DataFrame, nearest: int) -> dict[str, Any]:

@@ -100,35 +100,44 @@ class Effect:
 def time_sources(study: Study) -> list[Source]:
     """What is not sure about the pools' times: one source a device and quantity that was measured."""
     phases = SERVING if study.envelope.paradigm == "pd_serving" else TRAINING
-    groups: dict[tuple[str, str, float, float, int | None], list[tuple[str, Phase]]] = {}
+    groups: dict[tuple[str, str], list[tuple[str, Phase, TimeInterval | None]]] = {}
     for offer in study.problem.pools:
         for phase in phases:
             known = _widest(offer.device.efficiency[phase], study.problem.compute_dtypes)
             quantity = known.quantity if known else f"assumed {phase}"
-            low, high = (known.low, known.high) if known else (1.0 / ASSUMED, ASSUMED)
-            key = (offer.device.name, quantity, low, high, known.n if known else None)
-            groups.setdefault(key, []).append((offer.name, phase))
-    return [_source(low, high, n, members) for (_, _, low, high, n), members in groups.items()]
+            groups.setdefault((offer.device.name, quantity), []).append((offer.name, phase, known))
+    return [_source(members) for members in groups.values()]
 
 
 def _widest(e: Efficiency, dtypes: Sequence[str]) -> TimeInterval | None:
-    """The interval of a phase over a study's data types: from the lowest to the highest end."""
+    """The interval of a phase over a study's data types: from the lowest to the highest end.
+
+    The quantity is that of the most measurements; one data type without any makes the whole an estimate.
+    """
     found = [i for dtype in dtypes if (i := e.at(dtype).interval) is not None]
     if len(found) < len(dtypes):
         return None
-    return replace(found[0], low=min(i.low for i in found), high=max(i.high for i in found))
+    most = max(found, key=lambda i: i.n)
+    return replace(
+        most,
+        low=min(i.low for i in found),
+        high=max(i.high for i in found),
+        n=most.n if all(i.n for i in found) else 0,
+    )
 
 
-def _source(low: float, high: float, n: int | None, members: Sequence[tuple[str, Phase]]) -> Source:
-    pools = dict.fromkeys(pool for pool, _ in members)
-    phases = dict.fromkeys(phase for _, phase in members)
+def _source(members: Sequence[tuple[str, Phase, TimeInterval | None]]) -> Source:
+    """What moves together, by the widest of its intervals."""
+    pools = dict.fromkeys(pool for pool, _, _ in members)
+    phases = dict.fromkeys(phase for _, phase, _ in members)
+    known = [i for _, _, i in members if i is not None]
     return Source(
-        members=tuple(members),
+        members=tuple((pool, phase) for pool, phase, _ in members),
         label=f"{' and '.join(phases)} times of {', '.join(pools)}",
-        low=low,
-        high=high,
-        measured=n or 0,
-        assumed=n is None,
+        low=min((i.low for i in known), default=1.0 / ASSUMED),
+        high=max((i.high for i in known), default=ASSUMED),
+        measured=min((i.n for i in known), default=0),
+        assumed=not known,
     )
 
 

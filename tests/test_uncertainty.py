@@ -347,3 +347,18 @@ def test_ends_of_intervals_are_no_limits_and_no_objectives(name: str, tmp_path: 
     with pytest.raises(InputError) as caught:
         Study.from_dict(raw, folder=tmp_path)
     assert name in str(caught.value)
+
+
+def test_data_types_measured_together_in_one_move_phases_together(tmp_path: Path) -> None:
+    """More data types on offer never narrow the interval of a design."""
+    e2e = PASSES | {"interval": {"low": 0.9, "high": 1.1, "quantity": "e2e_s", "n": 80}}
+    apart = {
+        phase: PASSES | {"interval": {"low": 0.95, "high": 1.05, "quantity": quantity, "n": 15}}
+        for phase, quantity in (("prefill", "ttft_s"), ("decode", "tpot_s"))
+    }
+    numbers = {phase: e2e | {"by_dtype": {"fp8": apart[phase]}} for phase in ("prefill", "decode")}
+    device = GPU | {"efficiency": numbers, "peak_flop_s": {"bf16": 3e14, "fp8": 6e14}}
+    work = tables(tmp_path)["workload"] | {"compute_dtype": ["fp8", "bf16"]}
+    (source,) = time_sources(one_pool(tmp_path, device, workload=work))
+    assert (source.low, source.high, source.measured) == (0.9, 1.1, 80)
+    assert source.members == (("one", "prefill"), ("one", "decode"))

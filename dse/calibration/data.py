@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import csv
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -59,6 +60,13 @@ class Names:
         known = load_catalog()
         return known.device(name, profile if profile in known.profiles[name] else "default")
 
+    def shown_profile(self, device: str, profile: str, phases: Sequence[str]) -> str:
+        """The profile that phases' numbers are of: a profile that has none of them leaves them to the default."""
+        known = load_catalog()
+        if device not in known.devices or profile == AICONFIGURATOR or not phases or "link" in phases:
+            return profile
+        return profile if any(known.has_phase(device, profile, p) for p in phases) else "default"
+
     def bare_profile(self, name: str) -> str:
         """The profile of a device at work, without what a software stack loses: where a fit starts."""
         return "hardware" if "hardware" in load_catalog().profiles.get(name, ()) else "default"
@@ -106,11 +114,13 @@ def read_measurements(path: Path, names: Names = Names(), profile: str = "") -> 
     why = why.mask(tidy["device"] == "", "device not in the catalogue: " + tidy["raw_device"].astype(str))
     for quantity in layout.quantities:
         times = pd.to_numeric(tidy[quantity.name]).astype(float)
-        tidy[quantity.name] = times.where(np.isfinite(times) & (times > 0))
+        tidy[quantity.name] = times.where(np.isfinite(times) & (times > SHORTEST_S))
     measured = tidy[[q.name for q in layout.quantities]].notna().any(axis=1)
     why = why.mask((why == "") & ~measured, "no time given")
     for setting in (s for s in SETTINGS if s in tidy):
-        why = why.mask((why == "") & ~(tidy[setting].astype(float) > 0), f"{setting} is blank or 0")
+        value = tidy[setting].astype(float)
+        why = why.mask((why == "") & ~(value > 0), f"{setting} is blank or 0")
+        why = why.mask((why == "") & (value > LARGEST), f"{setting} is above {LARGEST:g}")
     why = why.mask((why == "") & (tidy["stack"] == ""), "software stack not given")
     tidy["dtype"] = tidy["dtype"].replace({"fp16": "bf16"})
     unknown = ~tidy["dtype"].isin(list(DTYPE_BYTE))
@@ -119,6 +129,12 @@ def read_measurements(path: Path, names: Names = Names(), profile: str = "") -> 
     why = why.mask((why == "") & np.array(lacks), "arithmetic that the device lacks: " + tidy["dtype"].astype(str))
     skipped = {str(k): int(v) for k, v in why[why != ""].value_counts().items()}
     return Measurements(file=path.stem, layout=layout, rows=tidy[why == ""].reset_index(drop=True), skipped=skipped)
+
+
+LARGEST = 1e27
+"""No setting, flop or byte count is larger."""
+SHORTEST_S = 1e-12
+"""No pass is shorter: such a time is none."""
 
 
 def _pairs(tidy: pd.DataFrame) -> Iterator[tuple[str, object]]:
@@ -139,16 +155,41 @@ def _profile_of(device: str, stack: str) -> str:
     return stack if stack in load_catalog().profiles[device] else "default"
 
 
+MOST_SHOWN = 3
+"""Faults of one kind that are printed; the rest is counted."""
+
+
 def _frame(path: Path) -> pd.DataFrame:
+    """A table whose rows have as many fields as its header, and every column its own name."""
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     try:
-        frame = pd.read_csv(path)
-    except (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        faults = _field_faults(path)
+        if faults:
+            raise InputError(faults)
+        frame = pd.read_csv(path, index_col=False)
+    except (UnicodeDecodeError, csv.Error, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise InputError(f"{path.name}: is not a CSV table ({str(error).splitlines()[0]})") from None
     if frame.empty:
         raise InputError(f"{path.name}: has a header but no rows; add measurements")
-    return frame
+    return frame.rename(columns=lambda name: str(name).strip())
+
+
+def _field_faults(path: Path) -> list[str]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.reader(file)
+        header = [name.strip() for name in next(rows, [])]
+        other = next((c for c in (";", "\t") if len(header) == 1 and c in header[0]), "")
+        if other:
+            return [f"{path.name}: fields are separated by {other!r}; separate them by commas"]
+        twice = sorted({name for name in header if name and header.count(name) > 1})
+        faults = [f"{path.name} [{name}]: the column is there twice; keep one" for name in twice]
+        wrong = [(rows.line_num, len(row)) for row in rows if row and len(row) != len(header)]
+    for line, n in wrong[:MOST_SHOWN]:
+        faults.append(f"{path.name}:{line}: has {n} fields, the header has {len(header)}; a decimal or trailing comma?")
+    if len(wrong) > MOST_SHOWN:
+        faults.append(f"{path.name}: {len(wrong) - MOST_SHOWN} more rows like these")
+    return faults
 
 
 def _recognised(file: str, frame: pd.DataFrame) -> Layout:
@@ -179,12 +220,12 @@ def _checked(file: str, frame: pd.DataFrame, layout: Layout) -> pd.DataFrame:
         values = pd.to_numeric(frame[column], errors="coerce")
         given = frame[column].notna()
         bad = given & (~np.isfinite(values.fillna(0.0)) | values.isna() | (values < 0))
-        for line in frame.index[bad][:3]:
+        for line in frame.index[bad][:MOST_SHOWN]:
             faults.append(
                 f"{file}:{line + 2} [{column}]: got {str(frame[column][line])[:40]!r}, must be a number of at least 0"
             )
-        if int(bad.sum()) > 3:
-            faults.append(f"{file} [{column}]: {int(bad.sum()) - 3} more cells like these")
+        if int(bad.sum()) > MOST_SHOWN:
+            faults.append(f"{file} [{column}]: {int(bad.sum()) - MOST_SHOWN} more cells like these")
         checked[column] = values
     for column in frame.columns.intersection(list(_TEXT)):
         checked[column] = frame[column].astype(object).fillna("").astype(str)

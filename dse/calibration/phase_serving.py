@@ -11,9 +11,10 @@ from dse.hardware import Accelerator
 from dse.model.phases import decode_time, prefill_time
 from dse.model.power import mean_w
 from dse.model.transformer import arithmetic
+from dse.units import DTYPE_BYTE
 from dse.workload import Transformer
 
-from .layout import BYTES_16, Floats, Layout, Quantity, compute, fixed, memory, numbers, sequence, shape_of
+from .layout import Floats, Layout, Quantity, compute, fixed, memory, numbers, sequence, shape_of
 
 
 def read(frame: pd.DataFrame) -> pd.DataFrame:
@@ -40,10 +41,11 @@ def read(frame: pd.DataFrame) -> pd.DataFrame:
 
 def predict(rows: pd.DataFrame, device: Accelerator, model: Transformer | None) -> Mapping[str, Floats]:
     """A prompt pass, a decode step at the mean context, and the share of full power while neither phase rests."""
-    a = arithmetic(shape_of(model))
+    a, dtype = arithmetic(shape_of(model)), str(rows["dtype"].iloc[0])
+    dtypes = {"weight_dtype_byte": DTYPE_BYTE[dtype], "kv_dtype_byte": DTYPE_BYTE["bf16"]}
     g, b, n, o = (numbers(rows, c) for c in ("g", "batch", "input_tokens", "output_tokens"))
-    prompt = prefill_time(device, a, g=g, batch=b, input_tokens=n, hit_frac=0.0, compute_dtype="bf16", **BYTES_16)
-    step = decode_time(device, a, g=g, batch=b, context_tokens=n + o / 2.0, compute_dtype="bf16", **BYTES_16)
+    prompt = prefill_time(device, a, g=g, batch=b, input_tokens=n, hit_frac=0.0, compute_dtype=dtype, **dtypes)
+    step = decode_time(device, a, g=g, batch=b, context_tokens=n + o / 2.0, compute_dtype=dtype, **dtypes)
     busy = np.ones_like(b)
     return {
         "prefill_s": np.asarray(prompt.latency_s),

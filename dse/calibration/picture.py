@@ -17,17 +17,21 @@ from .validate import Validation
 
 PANEL = 190
 COLUMNS = 3
+MOST_POINTS = 2000
+"""Points of a panel; more are thinned evenly."""
 
 
 def write_validation(lines: Sequence[Validation], folder: Path) -> None:
     """`rows.csv` with every measurement, and an SVG and a PNG for each data set and quantity."""
+    import altair as alt
     import vl_convert
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / "rows.csv", all_rows(lines).to_csv(index=False))
         for name, part in _by_picture(lines).items():
-            spec = json.dumps(picture(part).to_dict())
+            with alt.data_transformers.enable("default", max_rows=None):
+                spec = json.dumps(picture(part).to_dict())
             write_whole(folder / f"{name}.svg", vl_convert.vegalite_to_svg(spec))
             with whole(folder / f"{name}.png") as beside:
                 beside.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
@@ -48,11 +52,16 @@ def all_rows(lines: Sequence[Validation]) -> pd.DataFrame:
 
 
 def _by_picture(lines: Sequence[Validation]) -> dict[str, list[Validation]]:
-    found: dict[str, list[Validation]] = {}
+    found: dict[tuple[str, str], list[Validation]] = {}
     for line in lines:
-        name = re.sub(r"[^a-z0-9_]+", "-", f"{line.data}-{line.quantity}".lower())
-        found.setdefault(name, []).append(line)
-    return found
+        found.setdefault((line.data, line.quantity), []).append(line)
+    named: dict[str, list[Validation]] = {}
+    for (data, quantity), part in found.items():
+        name = re.sub(r"[^\w]+", "-", f"{data}-{quantity}".lower())
+        while name in named:
+            name += "-2"
+        named[name] = part
+    return named
 
 
 def picture(lines: Sequence[Validation]) -> Any:
@@ -68,7 +77,7 @@ def picture(lines: Sequence[Validation]) -> Any:
 def _panel(line: Validation) -> Any:
     import altair as alt
 
-    rows = line.rows
+    rows = line.rows.iloc[:: max(1, -(-len(line.rows) // MOST_POINTS))]
     low = float(min(rows["measured"].min(), rows["predicted"].min())) * 0.8
     high = float(max(rows["measured"].max(), rows["predicted"].max())) * 1.25
     ends = pd.DataFrame({"measured": [low, high]})

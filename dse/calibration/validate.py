@@ -88,7 +88,8 @@ def validations(
         held = _held_out(m, names, str(device), rows) if folds else {}
         for quantity in m.layout.quantities:
             if errors[quantity.name].notna().any():
-                yield _line(m, base, str(profile), quantity, rows, errors[quantity.name], held)
+                shown = names.shown_profile(base.name, str(profile), quantity.phases)
+                yield _line(m, base, shown, quantity, rows, errors[quantity.name], held)
 
 
 def _errors(layout: Layout, rows: pd.DataFrame, base: Accelerator, names: Names, *, measured: bool) -> pd.DataFrame:

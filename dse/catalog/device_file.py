@@ -32,8 +32,8 @@ class _Part(BaseModel):
 class _Interval(_Part):
     """80 % of measured times lie between `low` and `high` times the predicted one."""
 
-    low: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)]
-    high: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)]
+    low: Annotated[float, Field(ge=1e-3, le=1e3, allow_inf_nan=False)]
+    high: Annotated[float, Field(ge=1e-3, le=1e3, allow_inf_nan=False)]
     quantity: str = "time"
     n: Annotated[int, Field(ge=0)] = 0
 

@@ -119,6 +119,10 @@ class Catalog:
             raise UnknownNameError(unknown_name("catalog", "model", name, self.models))
         return self.models[name]
 
+    def has_phase(self, device: str, profile: str, phase: str) -> bool:
+        """Whether a profile has numbers of its own for a phase."""
+        return phase in self._efficiency.get((device, profile), {})
+
     def errors_of(self, device: str, profile: str, phase: str, dtype: str) -> tuple[ProfileError, ...]:
         """What is known of a profile's error in one phase: of its data type, else of every one."""
         rows = [e for e in self.errors if (e.device, e.profile, e.phase) == (device, profile, phase)]

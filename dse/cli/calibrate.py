@@ -59,9 +59,11 @@ def calibrate(
     base = _base(device)
     own = Names(devices=_own_names(measurements, device)) if device.endswith(".toml") else Names()
     data = read_measurements(measurements, own)
-    data.rows["device"] = data.rows["device"].replace({device: base.name})
+    data.rows["device"] = data.rows["device"].replace({str(Path(device)): base.name})
     chosen = stack or _only_stack(data.rows, base.name)
     new = name or "-".join(filter(None, (base.name, chosen, dtype)))
+    path = out or Path(f"{new}.toml")
+    _check_output(new, path, measurements)
     found = calibrated(
         data,
         base,
@@ -74,7 +76,6 @@ def calibrate(
         names=own,
         sources=file_sources(Path(device)) if device.endswith(".toml") else {},
     )
-    path = out or Path(f"{new}.toml")
     _write(found, path)
     if as_json:
         typer.echo(json.dumps(_record(found, path), indent=2))
@@ -108,12 +109,28 @@ def _only_stack(rows: Any, device: str) -> str:
     return stacks[0] if len(stacks) == 1 else ""
 
 
+def _check_output(name: str, path: Path, measurements: Path) -> None:
+    """InputError where the new device's name or file cannot be, before anything is fitted."""
+    import re
+
+    from dse.catalog.device_file import NAME_PATTERN
+    from dse.errors import InputError
+
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise InputError(
+            f"--name {name!r}: a device's name has at most 60 letters, digits, '.', '_', '+' and '-', and starts with "
+            "a letter or digit"
+        )
+    if path.suffix != ".toml":
+        raise InputError(f"--out {path}: a device file ends in .toml")
+    if _residuals_path(path).resolve() == measurements.resolve():
+        raise InputError(f"--out {path}: its residuals would overwrite {measurements}; give another --name or --out")
+
+
 def _write(found: Calibration, path: Path) -> None:
     from dse.errors import InputError
     from dse.files import write_whole
 
-    if path.suffix != ".toml":
-        raise InputError(f"--out {path}: a device file ends in .toml")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, found.file_text)

@@ -44,19 +44,18 @@ def validate(
     """Predict what was measured, and say how far off the predictions are."""
     from dse.calibration.data import Names, load_all, named_files
     from dse.calibration.validate import validations
+    from dse.errors import InputError
 
     if not data:
         _print_catalogue(as_json)
         return
+    if profile and device:
+        raise InputError("--profile goes with devices of the catalogue; a device file has one set of numbers")
     names = Names(
         devices=named_files(device or [], "--device", ".toml"), models=named_files(model or [], "--model", ".json")
     )
     tables = load_all(data, names, profile)
     lines = [line for m in tables for line in validations(m, names, folds=folds, report=_progress)]
-    if out is not None:
-        from dse.calibration.picture import write_validation
-
-        write_validation(lines, out)
     if as_json:
         typer.echo(json.dumps([_record(line) for line in lines], indent=2))
     else:
@@ -65,6 +64,9 @@ def validate(
             _print_worst(lines)
     _print_skipped(tables)
     if out is not None:
+        from dse.calibration.picture import write_validation
+
+        write_validation(lines, out)
         typer.echo(f"rows and plots in {out}", err=True)
 
 

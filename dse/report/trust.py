@@ -80,16 +80,16 @@ def _rows(study: Study) -> list[TrustRow]:
     for offer, pool in zip(study.problem.pools, asked, strict=True):
         in_catalogue = pool["device"] in known.devices and (offer.device.efficiency[phases[0]].times is None)
         for phase in phases:
-            errors = known.errors_of(pool["device"], _profile(pool, phase), phase, dtype) if in_catalogue else ()
-            rows.append(_row(study, offer.name, pool["profile"], phase, errors[0] if errors else None))
+            profile = _profile(pool, phase) if in_catalogue else pool["profile"]
+            errors = known.errors_of(pool["device"], profile, phase, dtype) if in_catalogue else ()
+            rows.append(_row(study, offer.name, profile, phase, errors[0] if errors else None))
     return rows
 
 
 def _profile(pool: Mapping[str, Any], phase: str) -> str:
     """The profile that a phase's numbers are of: one that lacks the phase leaves it to the default."""
     known = load_catalog()
-    own = {f.phase for f in known.facts_of("devices", pool["device"]) if f.profile == pool["profile"]}
-    return str(pool["profile"]) if phase in own else "default"
+    return str(pool["profile"]) if known.has_phase(pool["device"], pool["profile"], phase) else "default"
 
 
 def _row(study: Study, pool: str, profile: str, phase: Phase, e: ProfileError | None) -> TrustRow:

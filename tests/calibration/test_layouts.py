@@ -298,7 +298,10 @@ def test_a_row_that_cannot_be_compared_is_counted_or_refused(name: str, column: 
         ("a,b\n1,2\n", "mine.csv: the header is of no known layout"),
         ("", "mine.csv: is not a CSV table (No columns to parse from file)"),
         (GIVEN["training, wafer"].splitlines()[0] + "\n", "mine.csv: has a header but no rows; add measurements"),
-        ('a,b\n1,2\n"3,4,5,6\n7', "mine.csv: is not a CSV table"),
+        ('a,b\n1,2\n"3,4,5,6\n7', "mine.csv:4: has 1 fields, the header has 2"),
+        ("a,b\n1,2,\n", "mine.csv:2: has 3 fields, the header has 2"),
+        ("a;b\n1;2\n", "mine.csv: fields are separated by ';'; separate them by commas"),
+        ("a,b,a\n1,2,3\n", "mine.csv [a]: the column is there twice; keep one"),
     ],
 )  # fmt: skip
 def test_files_that_are_no_tables(text: str, words: str, tmp_path: Path) -> None:

@@ -127,3 +127,19 @@ def test_alpha_from_a_run(tmp_path: Path) -> None:
     assert len(found["alpha"]) == 4
     assert all(value >= 0 for value in found["alpha"].values())
     assert found["pools"] > 10
+
+
+def test_outputs_that_cannot_be_are_refused_before_fitting(serving: Path, tmp_path: Path) -> None:
+    before = serving.read_text(encoding="utf-8")
+    mine = tmp_path / "w-residuals.csv"
+    mine.write_text(before, encoding="utf-8")
+    common = ("--phase", "serving", "--device", tmp_path / "toy.toml")
+    for file, options, words in (
+        (serving, ("--name", "bad name!"), "--name 'bad name!'"),
+        (serving, ("--name", "x", "--out", tmp_path / "x.json"), "ends in .toml"),
+        (mine, ("--name", "w", "--out", tmp_path / "w.toml"), "would overwrite"),
+    ):
+        done = dse("calibrate", file, *common, *options)
+        assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+    assert mine.read_text(encoding="utf-8") == before
+    assert not (tmp_path / "w.toml").exists()
