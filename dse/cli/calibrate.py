@@ -43,6 +43,9 @@ def calibrate(
     ] = False,
     name: Annotated[str, typer.Option("--name", help="Name of the new device.")] = "",
     out: Annotated[Path | None, typer.Option("--out", help="Device file to write; NAME.toml unless given.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a device file of that name; what it says is lost.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit efficiencies, times and links to measurements, with their uncertainty; refuse what the data cannot tell."""
@@ -63,7 +66,7 @@ def calibrate(
     chosen = stack or _only_stack(data.rows, base.name)
     new = name or "-".join(filter(None, (base.name, chosen, dtype)))
     path = out or Path(f"{new}.toml")
-    _check_output(new, path, measurements)
+    _check_output(new, path, measurements, overwrite=overwrite)
     found = calibrated(
         data,
         base,
@@ -109,7 +112,7 @@ def _only_stack(rows: Any, device: str) -> str:
     return stacks[0] if len(stacks) == 1 else ""
 
 
-def _check_output(name: str, path: Path, measurements: Path) -> None:
+def _check_output(name: str, path: Path, measurements: Path, *, overwrite: bool) -> None:
     """InputError where the new device's name or file cannot be, before anything is fitted."""
     import re
 
@@ -123,6 +126,8 @@ def _check_output(name: str, path: Path, measurements: Path) -> None:
         )
     if path.suffix != ".toml":
         raise InputError(f"--out {path}: a device file ends in .toml")
+    if path.exists() and not overwrite:
+        raise InputError(f"--out {path}: is there already; give another --name or --out, or --overwrite to replace it")
     if _residuals_path(path).resolve() == measurements.resolve():
         raise InputError(f"--out {path}: its residuals would overwrite {measurements}; give another --name or --out")
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from dse.report.layout import dtype_words, plural, role_words
-from dse.report.numbers import number, shown
+from dse.report.numbers import number, shown, shown_unit
 from dse.report.rows import Row, count_of, pools_bought, ratio_text, size_of, value_of
 from dse.report.words import label
 from dse.resolve import Study
+from dse.uncertainty import INTERVALS
 from dse.verdict import Verdict
 
 HEADLINE_COLUMNS: Final = (
@@ -74,7 +75,7 @@ def headline_figures(study: Study, row: Row) -> list[Figure]:
             continue  # nothing fails in this study
         text = shown(name, value_of(row, name))
         value, _, unit = text.partition(" ")
-        note = "no bound when run at capacity" if text == "∞" and name.startswith("ttft") else ""
+        note = "no bound when run at capacity" if text == "∞" and name.startswith("ttft") else _span(row, name)
         figures.append(Figure(label=label(name, study.envelope.paradigm), value=value, unit=unit, note=note))
     used = [pool for pool in pools_bought(study, row) if f"mfu_{pool}" in row.index]
     if used:
@@ -84,6 +85,22 @@ def headline_figures(study: Study, row: Row) -> list[Figure]:
     if math.isfinite(ratio) and ratio > 0:
         figures.append(Figure(label="GPU : WSE", value=ratio_text(row), unit=""))
     return figures
+
+
+def _span(row: Row, name: str) -> str:
+    """The interval of a figure, where it has one; of a cost the range of prices."""
+    if name not in INTERVALS or INTERVALS[name][0] not in row.index:
+        return ""
+    low, high = (number(value_of(row, end) * shown_unit(name)[0]) for end in INTERVALS[name])
+    return f"{SPANS[name]}: {low} to {high}" if low != high else ""
+
+
+SPANS: Final = {
+    "throughput_tok_s": "80 %",
+    "cost_usd_per_h": "over the prices",
+    "usd_per_mtok": "over times and prices",
+}
+"""What the ends of a figure are of."""
 
 
 def columns_of(figures: list[Figure]) -> int:

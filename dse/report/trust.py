@@ -99,7 +99,7 @@ def _row(study: Study, pool: str, profile: str, phase: Phase, e: ProfileError | 
         words = f"{source.measured} times, by the device file" if source.measured else "carried over"
         if source.assumed:
             words = "nothing"
-        note = "assumed" if source.assumed else ""
+        note = "" if source.assumed else "the device file; dse calibrate printed its errors"
         return TrustRow(pool=pool, profile=profile, phase=phase, measured=words, error="–", held_out="–",
                         interval=interval, source=note)  # fmt: skip
     what = QUANTITIES.get(e.quantity, e.quantity)
@@ -145,15 +145,16 @@ def _effects(effects: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> li
     return rows
 
 
+UNMEASURED: Final = {"nothing": "assumed", "carried over": "carried over from a relative"}
 MOST_SHARE: Final = 3.0
 """A bar ends here: a price range may reach many times the value."""
 
 
 def _summary(rows: Sequence[TrustRow], found: Mapping[str, Any], row: Mapping[str, Any] | None) -> str:
-    unknown = sorted({r.pool for r in rows if r.measured in ("nothing", "carried over")})
+    unknown = [f"{r.phase} of {r.pool} ({UNMEASURED[r.measured]})" for r in rows if r.measured in UNMEASURED]
     words = "Times of every pool were compared with measurements of its device."
     if unknown:
-        words = f"No measurement of {', '.join(unknown)} in some phase: carried over or assumed there."
+        words = f"Not measured on the device itself: {', '.join(unknown)}."
     if row is None or not found:
         return words
     ends = {key: number(float(found[key])) for key in found if key.endswith(("_tok_s", "_usd_per_h"))}
