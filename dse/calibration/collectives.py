@@ -12,11 +12,10 @@ import pandas as pd
 
 from dse.hardware import Accelerator
 from dse.model.collectives import allreduce_s
-from dse.units import DTYPE_BYTE
 from dse.workload import Transformer
 
-from .kernels import LONG_NAMES
 from .layout import Floats, Layout, Parameter, Quantity, numbers
+from .names import element_types
 
 LINK = (
     Parameter(
@@ -41,8 +40,7 @@ LINK = (
 
 
 def _tidy(frame: pd.DataFrame, stack: str, dtype: str, unused: object) -> pd.DataFrame:
-    names = frame[dtype].replace(LONG_NAMES)
-    byte = names.map(lambda d: DTYPE_BYTE.get(str(d), 2.0)).to_numpy(dtype=np.float64)
+    names, byte = element_types(frame[dtype])
     return pd.DataFrame(
         {
             "raw_device": frame["system"],

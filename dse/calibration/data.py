@@ -155,6 +155,8 @@ def _profile_of(device: str, stack: str) -> str:
     return stack if stack in load_catalog().profiles[device] else "default"
 
 
+NO_TABLE = (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError)
+"""What pandas raises for a file that is no table."""
 MOST_SHOWN = 3
 """Faults of one kind that are printed; the rest is counted."""
 
@@ -168,7 +170,7 @@ def _frame(path: Path) -> pd.DataFrame:
         if faults:
             raise InputError(faults)
         frame = pd.read_csv(path, index_col=False)
-    except (UnicodeDecodeError, csv.Error, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+    except (*NO_TABLE, csv.Error) as error:
         raise InputError(f"{path.name}: is not a CSV table ({str(error).splitlines()[0]})") from None
     if frame.empty:
         raise InputError(f"{path.name}: has a header but no rows; add measurements")
@@ -258,7 +260,7 @@ def load_all(paths: list[Path], names: Names, profile: str) -> list[Measurements
 def _is_known(path: Path) -> bool:
     try:
         header = set(map(str, pd.read_csv(path, nrows=0).columns))
-    except (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError):
+    except NO_TABLE:
         return False
     return any(layout.columns <= header for layout in LAYOUTS)
 
@@ -272,7 +274,7 @@ def names_in(path: Path, *columns: str) -> set[str]:
     """What the first of these columns that a table has holds; nothing for a file that is none."""
     try:
         frame = pd.read_csv(path, dtype=str)
-    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError):
+    except (*NO_TABLE, OSError):
         return set()
     present = [c for c in columns if c in frame]
     return set(frame[present[0]].dropna()) if present else set()

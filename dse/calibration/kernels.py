@@ -7,24 +7,23 @@ is fitted on the table and judged on the shapes that the fit did not see. All nu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
 
 from dse.hardware import Accelerator
 from dse.model.roofline import term_s
-from dse.units import DTYPE_BYTE
 from dse.workload import Transformer
 
 from .layout import Floats, Layout, Quantity, compute, fixed, memory, numbers
+from .names import element_types
 
 CALL = (
     compute(("prefill", "compute"), start=0.6),
     memory(("prefill", "memory"), start=0.7),
     fixed(("prefill", "fixed_layer_s"), start=5e-6, high=1e-3),
 )
-LONG_NAMES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 HEAD = 128
 """Size of an attention head in those tables."""
 
@@ -59,54 +58,49 @@ def _tidy(
 def read_gemm(frame: pd.DataFrame) -> pd.DataFrame:
     """m x k times k x n: 2 m n k flop; both factors read, the product written in 16 bit."""
     m, n, k = (numbers(frame, c) for c in ("m", "n", "k"))
-    dtype = frame["gemm_dtype"].replace(LONG_NAMES)
-    byte = dtype.map(lambda d: DTYPE_BYTE.get(str(d), 2.0)).to_numpy(dtype=np.float64)
+    dtype, byte = element_types(frame["gemm_dtype"])
     return _tidy(frame, dtype, frame["m"].astype(str), 2.0 * m * n * k, byte * (m * k + k * n) + 2.0 * m * n)
 
 
 def read_prefill(frame: pd.DataFrame) -> pd.DataFrame:
     """Causal attention of b prompts of n tokens: 2 b a d n^2 flop; queries, keys, values and the result move."""
     b, n, a, k = (numbers(frame, c) for c in ("batch_size", "isl", "num_heads", "kv"))
+    dtype, _ = element_types(frame["attn_dtype"])
     flop = 2.0 * b * a * HEAD * n**2
-    return _tidy(frame, frame["attn_dtype"].replace(LONG_NAMES), frame["isl"].astype(str), flop,
-                 2.0 * b * n * HEAD * (2.0 * a + 2.0 * k))  # fmt: skip
+    return _tidy(frame, dtype, frame["isl"].astype(str), flop, 2.0 * b * n * HEAD * (2.0 * a + 2.0 * k))
 
 
 def read_decode(frame: pd.DataFrame) -> pd.DataFrame:
     """One token of b sequences at context c: 4 b a d c flop; the KV cache is read."""
     b, c, a, k = (numbers(frame, x) for x in ("batch_size", "kv_len", "num_heads", "kv"))
-    dtype = frame["kv_cache_dtype"].replace(LONG_NAMES)
-    byte = dtype.map(lambda d: DTYPE_BYTE.get(str(d), 2.0)).to_numpy(dtype=np.float64)
+    dtype, byte = element_types(frame["kv_cache_dtype"])
     return _tidy(frame, dtype, frame["kv_len"].astype(str), 4.0 * b * a * HEAD * c, byte * 2.0 * b * c * k * HEAD)
 
 
-GEMM = Layout(
-    name="matrix products",
-    columns=frozenset({"system", "gemm_dtype", "m", "n", "k", "latency_ms"}),
-    quantities=(Quantity(name="call_s", kind="gemm"),),
-    parameters=CALL,
-    read=read_gemm,
-    predict=call_s,
-    has_model=False,
-    kernels=True,
+def _layout(name: str, kind: str, columns: frozenset[str], read: Callable[[pd.DataFrame], pd.DataFrame]) -> Layout:
+    """A table of one kind of kernel: the same law and the same numbers for all."""
+    return Layout(
+        name=name,
+        columns=columns | {"system", "latency_ms"},
+        quantities=(Quantity(name="call_s", kind=kind),),
+        parameters=CALL,
+        read=read,
+        predict=call_s,
+        has_model=False,
+        kernels=True,
+    )
+
+
+GEMM = _layout("matrix products", "gemm", frozenset({"gemm_dtype", "m", "n", "k"}), read_gemm)
+ATTENTION_PREFILL = _layout(
+    "attention, prefill",
+    "attention prefill",
+    frozenset({"batch_size", "isl", "num_heads", "kv", "attn_dtype"}),
+    read_prefill,
 )
-ATTENTION_PREFILL = Layout(
-    name="attention, prefill",
-    columns=frozenset({"system", "batch_size", "isl", "num_heads", "kv", "attn_dtype", "latency_ms"}),
-    quantities=(Quantity(name="call_s", kind="attention prefill"),),
-    parameters=CALL,
-    read=read_prefill,
-    predict=call_s,
-    has_model=False,
-    kernels=True,
-)
-ATTENTION_DECODE = Layout(
-    name="attention, decode",
-    columns=frozenset({"system", "batch_size", "kv_len", "num_heads", "kv", "kv_cache_dtype", "latency_ms"}),
-    quantities=(Quantity(name="call_s", kind="attention decode"),),
-    parameters=CALL,
-    read=read_decode,
-    predict=call_s,
-    has_model=False,
-    kernels=True,
+ATTENTION_DECODE = _layout(
+    "attention, decode",
+    "attention decode",
+    frozenset({"batch_size", "kv_len", "num_heads", "kv", "kv_cache_dtype"}),
+    read_decode,
 )

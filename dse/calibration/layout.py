@@ -169,3 +169,13 @@ def attention(*targets: Target) -> Parameter:
         prior_sd=0.7,
         optional=True,
     )
+
+
+PHASES_APART = (
+    compute(("prefill", "compute"), ("decode", "compute")),
+    fixed(("prefill", "fixed_layer_s"), name="prefill.fixed_layer_s"),
+    memory(("decode", "memory"), ("prefill", "memory")),
+    fixed(("decode", "fixed_layer_s"), name="decode.fixed_layer_s"),
+    sequence(("decode", "sequence_s")),
+)
+"""Of servers whose times tell prefill from decode: a fixed time for each, shares of both together."""

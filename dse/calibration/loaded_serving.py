@@ -21,7 +21,7 @@ from dse.model.transformer import arithmetic, kv_byte, kv_share, weight_byte
 from dse.units import DTYPE_BYTE
 from dse.workload import Transformer
 
-from .layout import RESERVE_FRAC, Floats, Layout, Quantity, compute, fixed, memory, numbers, sequence, shape_of
+from .layout import PHASES_APART, RESERVE_FRAC, Floats, Layout, Quantity, numbers, shape_of
 from .names import stack_name
 
 LENGTH_FRAC = 0.9
@@ -107,13 +107,7 @@ LAYOUT = Layout(
         }
     ),
     quantities=(Quantity(name="ttft_s", phases=("prefill",), weight=0.5), Quantity(name="tpot_s", phases=("decode",))),
-    parameters=(
-        compute(("prefill", "compute"), ("decode", "compute")),
-        fixed(("prefill", "fixed_layer_s"), name="prefill.fixed_layer_s"),
-        memory(("decode", "memory"), ("prefill", "memory")),
-        fixed(("decode", "fixed_layer_s"), name="decode.fixed_layer_s"),
-        sequence(("decode", "sequence_s")),
-    ),
+    parameters=PHASES_APART,
     read=read,
     predict=predict,
     kv_dtype=KV_DTYPE,

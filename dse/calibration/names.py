@@ -5,6 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dse.units import DTYPE_BYTE
+
 DEVICES = {
     "a100": "a100-40gb-sxm",
     "a100-40gb": "a100-40gb-sxm",
@@ -32,6 +38,9 @@ MODELS = {
     "deepseekr1": "deepseek-v3",
 }
 """Releases that share the shape of one that the catalogue has."""
+
+ELEMENTS = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
+"""Long names of data types, as tables of kernels write them."""
 
 STACKS = {
     "tensorrt-llm": "tensorrt-llm",
@@ -84,3 +93,9 @@ def stack_name(text: str) -> str:
     """
     plain = text.strip().lower()
     return STACKS.get(plain, plain)
+
+
+def element_types(names: pd.Series[str]) -> tuple[pd.Series[str], NDArray[np.float64]]:
+    """Data types by the catalogue's names, and the bytes of an element: 16 bit where the type is not known."""
+    short = names.replace(ELEMENTS)
+    return short, short.map(lambda d: DTYPE_BYTE.get(str(d), 2.0)).to_numpy(dtype=np.float64)

@@ -14,7 +14,7 @@ from dse.model.transformer import arithmetic
 from dse.units import DTYPE_BYTE
 from dse.workload import Transformer
 
-from .layout import Floats, Layout, Quantity, compute, fixed, memory, numbers, sequence, shape_of
+from .layout import PHASES_APART, Floats, Layout, Quantity, numbers, shape_of
 
 
 def read(frame: pd.DataFrame) -> pd.DataFrame:
@@ -75,13 +75,7 @@ LAYOUT = Layout(
         Quantity(name="decode_step_s", phases=("decode",)),
         Quantity(name="power_mean_frac", kind="power"),
     ),
-    parameters=(
-        compute(("prefill", "compute"), ("decode", "compute")),
-        fixed(("prefill", "fixed_layer_s"), name="prefill.fixed_layer_s"),
-        memory(("decode", "memory"), ("prefill", "memory")),
-        fixed(("decode", "fixed_layer_s"), name="decode.fixed_layer_s"),
-        sequence(("decode", "sequence_s")),
-    ),
+    parameters=PHASES_APART,
     read=read,
     predict=predict,
     check_only=frozenset({"power_mean_frac"}),

@@ -17,10 +17,20 @@ from dse.model.phases import decode_time, prefill_time
 from dse.model.transformer import arithmetic, kv_byte, kv_share, weight_byte
 from dse.workload import Transformer
 
-from .layout import RESERVE_FRAC, Floats, Layout, Quantity, compute, fixed, memory, numbers, sequence, shape_of
+from .layout import (
+    BYTES_16,
+    RESERVE_FRAC,
+    Floats,
+    Layout,
+    Quantity,
+    compute,
+    fixed,
+    memory,
+    numbers,
+    sequence,
+    shape_of,
+)
 from .names import stack_name
-
-DTYPE_BYTE = 2.0
 
 
 def read(frame: pd.DataFrame) -> pd.DataFrame:
@@ -49,13 +59,15 @@ def predict(rows: pd.DataFrame, device: Accelerator, model: Transformer | None) 
     g, b, n, o = (numbers(rows, c) for c in ("g", "batch", "input_tokens", "output_tokens"))
     usable = usable_byte(device.memory_byte, RESERVE_FRAC)
     share = kv_share(a, g) if device.arrangement == "tensor" else 1.0 / g
-    fit = largest_batch(usable, weight_byte(a, DTYPE_BYTE), g, kv_byte(a, n + o, DTYPE_BYTE), share)
+    weight, kv = weight_byte(a, BYTES_16["weight_dtype_byte"]), kv_byte(a, n + o, BYTES_16["kv_dtype_byte"])
+    fit = largest_batch(usable, weight, g, kv, share)
     most = np.minimum(np.maximum(fit, 1.0), b)
 
     def wave_s(batch: Floats) -> Floats:
-        dtypes = {"weight_dtype_byte": DTYPE_BYTE, "kv_dtype_byte": DTYPE_BYTE}
-        prompt = prefill_time(device, a, g=g, batch=batch, input_tokens=n, hit_frac=0.0, compute_dtype="bf16", **dtypes)
-        step = decode_time(device, a, g=g, batch=batch, context_tokens=n + o / 2.0, compute_dtype="bf16", **dtypes)
+        prompt = prefill_time(
+            device, a, g=g, batch=batch, input_tokens=n, hit_frac=0.0, compute_dtype="bf16", **BYTES_16
+        )
+        step = decode_time(device, a, g=g, batch=batch, context_tokens=n + o / 2.0, compute_dtype="bf16", **BYTES_16)
         return np.asarray(prompt.latency_s + np.maximum(o - 1.0, 0.0) * step.latency_s)
 
     waves = np.floor(b / most)

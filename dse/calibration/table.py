@@ -55,11 +55,15 @@ def measured_table(
 def _pass(rows: pd.DataFrame, device: Accelerator, model: Transformer, phase: Phase) -> PassTime:
     """The model's own pass of each row: its work and its communication."""
     a, g, n = arithmetic(model), numbers(rows, "g"), numbers(rows, "input_tokens")
-    b = numbers(rows, "batch") if "batch" in rows else np.ones(len(rows))
+    b = _batch(rows)
     if phase == "prefill":
         return prefill_time(device, a, g=g, batch=b, input_tokens=n, hit_frac=0.0, compute_dtype="bf16", **BYTES_16)
     context = n + numbers(rows, "output_tokens") / 2.0 if "output_tokens" in rows else n
     return decode_time(device, a, g=g, batch=b, context_tokens=context, compute_dtype="bf16", **BYTES_16)
+
+
+def _batch(rows: pd.DataFrame) -> Floats:
+    return numbers(rows, "batch") if "batch" in rows else np.ones(len(rows))
 
 
 def _looked_up_flop(one: PassTime, device: Accelerator, phase: Phase, g: Floats, rows: pd.DataFrame) -> Floats:
@@ -69,7 +73,7 @@ def _looked_up_flop(one: PassTime, device: Accelerator, phase: Phase, g: Floats,
         return np.asarray(flop / g)
     if phase == "prefill":
         return flop
-    b = numbers(rows, "batch") if "batch" in rows else np.ones(len(rows))
+    b = _batch(rows)
     return np.asarray(flop * np.maximum(1.0, b / g) / b)
 
 
