@@ -97,12 +97,16 @@ class Effect:
         return f"{self.source} ({self.basis})" if self.basis else self.source
 
 
+def phases_of(study: Study) -> tuple[Phase, ...]:
+    """The phases whose times a study's paradigm rests on."""
+    return SERVING if study.envelope.paradigm == "pd_serving" else TRAINING
+
+
 def time_sources(study: Study) -> list[Source]:
     """What is not sure about the pools' times: one source a device and quantity that was measured."""
-    phases = SERVING if study.envelope.paradigm == "pd_serving" else TRAINING
     groups: dict[tuple[str, str], list[tuple[str, Phase, TimeInterval | None]]] = {}
     for offer in study.problem.pools:
-        for phase in phases:
+        for phase in phases_of(study):
             known = _widest(offer.device.efficiency[phase], study.problem.compute_dtypes)
             quantity = known.quantity if known else f"assumed {phase}"
             groups.setdefault((offer.device.name, quantity), []).append((offer.name, phase, known))

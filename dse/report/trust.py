@@ -11,7 +11,7 @@ from dse.catalog import ProfileError, load_catalog
 from dse.hardware import Phase
 from dse.report.numbers import number, shown
 from dse.resolve import Study
-from dse.uncertainty import SERVING, TRAINING, time_sources
+from dse.uncertainty import phases_of, time_sources
 
 QUANTITIES: Final[Mapping[str, str]] = {
     "e2e_s": "whole requests",
@@ -73,7 +73,7 @@ def trust(study: Study, info: Mapping[str, Any], row: Mapping[str, Any] | None) 
 
 def _rows(study: Study) -> list[TrustRow]:
     known = load_catalog()
-    phases = SERVING if study.envelope.paradigm == "pd_serving" else TRAINING
+    phases = phases_of(study)
     dtype = study.problem.compute_dtypes[0]
     asked = study.envelope.model_dump()["pool"]
     rows = []
