@@ -113,7 +113,7 @@ def test_numbers_of_a_data_type_reach_the_physics(device: str, profile: str) -> 
     assert base.at("int8") is base
     common = {"g": 2, "batch": 16, "context_tokens": 900, "compute_dtype": dtype, **DTYPES}
     without = replace(one, efficiency={p: replace(e, by_dtype={}) for p, e in one.efficiency.items()})
-    mine, rest = decode_time(one, a, **common), decode_time(without, a, **common)  # type: ignore[arg-type]
+    mine, rest = decode_time(one, a, **common), decode_time(without, a, **common)  # type: ignore[arg-type] # keywords of mixed types
     assert float(mine.fixed_s) == pytest.approx(L * own.fixed_layer_s + 16 * own.sequence_s, rel=1e-12)
     assert float(rest.fixed_s) == pytest.approx(L * base.fixed_layer_s + 16 * base.sequence_s, rel=1e-12)
     assert float(mine.memory_s) == pytest.approx(float(rest.memory_s) * base.memory / own.memory, rel=1e-12)

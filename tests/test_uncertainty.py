@@ -79,7 +79,8 @@ def one_pool(folder: Path, device: dict[str, Any], **changes: Any) -> Study:
 
 def ends(frame: pd.DataFrame, column: str = "throughput_tok_s") -> tuple[float, float, float]:
     low, high = INTERVALS[column]
-    return tuple(float(frame[c].iloc[0]) for c in (low, column, high))  # type: ignore[return-value]
+    first, value, last = (float(frame[c].iloc[0]) for c in (low, column, high))
+    return first, value, last
 
 
 # -- sources ----------------------------------------------------------------------------------------

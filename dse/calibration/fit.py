@@ -76,7 +76,7 @@ def with_numbers(device: Accelerator, parameters: Sequence[Parameter], values: S
             else:
                 changed: dict[str, Any] = {key: value, "by_dtype": {}, "table_flop": (), "table_s": ()}
                 efficiency[place] = replace(efficiency[place], **changed)
-    return replace(device, efficiency=efficiency, **link)  # type: ignore[arg-type]
+    return replace(device, efficiency=efficiency, **link)  # type: ignore[arg-type] # keys are Target's, not known to mypy
 
 
 def log_errors(layout: Layout, rows: pd.DataFrame, device: Accelerator, model_of: ModelOf) -> pd.DataFrame:

@@ -261,7 +261,7 @@ def test_table_reproduces_its_points_and_never_falls(phase: str, tmp_path: Path)
     assert found.device.efficiency["prefill" if phase == "prefill" else "decode"].table_flop
     assert found.errors["prefill_s" if phase == "prefill" else "decode_step_s"].p90_pct < 1e-3
     other = "decode" if phase == "prefill" else "prefill"
-    assert found.device.efficiency[other] == START.efficiency[other]  # type: ignore[index]
+    assert found.device.efficiency[other] == START.efficiency[other]  # type: ignore[index] # a str, a Phase by its values
 
 
 def test_table_of_noisy_times_is_monotone_and_keeps_their_mean(tmp_path: Path) -> None:

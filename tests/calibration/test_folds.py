@@ -72,7 +72,7 @@ def test_few_rows_leave_one_out_each(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     def watched(layout_: object, rows: pd.DataFrame, *rest: object, **options: object) -> object:
         seen.append(len(rows))
-        return fit(layout_, rows, *rest, **options)  # type: ignore[arg-type]
+        return fit(layout_, rows, *rest, **options)  # type: ignore[arg-type] # passed on as they came
 
     monkeypatch.setattr(folds, "fit", watched)
     few = synthetic("all-reduce, NCCL", reduced(num_gpus=[4], message_size=[2**k for k in range(8, 26, 3)]), tmp_path)
