@@ -30,6 +30,7 @@ from dse.calibration.profiles import (
     stack_profiles,
 )
 from dse.catalog import load_catalog
+from dse.catalog.accuracy import HEAD as ACCURACY_HEAD
 from dse.hardware import Efficiency, Phase
 
 CATALOG = Path(__file__).parent.parent / "dse" / "catalog"
@@ -98,9 +99,7 @@ def main(folder: Path) -> None:
     defaults(tables, found, efficiency, accuracies, sources)
     add_megatron(efficiency, accuracies, sources)
     save("efficiency_fitted.csv", HEAD, efficiency)
-    head = ("device", "profile", "phase", "dtype", "quantity", "n", "median_pct", "p90_pct", "bias_pct",
-            "held_out_median_pct", "held_out_p90_pct", "low", "high", "source")  # fmt: skip
-    save("accuracy.csv", head, accuracies)
+    save("accuracy.csv", ACCURACY_HEAD, accuracies)
     save("sources_fitted.csv", ("source", "citation"), sorted(sources.items()))
 
 

@@ -17,8 +17,8 @@ from dse.hardware import Accelerator, Efficiency, Phase, TimeInterval
 
 from .accuracy import Accuracy, accuracy
 from .data import Measurements, Names
-from .fit import Fit, fit, log_errors, with_numbers
-from .folds import ROW, held_out_errors, keys_of, widest_interval
+from .fit import Fit, fit, log_errors
+from .folds import ROW, errors_by_fold, widest_interval
 from .layout import Layout, Parameter, Quantity
 from .table import left_out_errors, measured_table
 
@@ -82,12 +82,12 @@ def calibrate(
     else:
         found, parameters, dropped = _without_the_unseen(_only(m, quantities), rows, base, parameters, known)
         _refuse(m, phase, base, found)
-        fitted = with_numbers(base, parameters, [f.value for f in found.numbers])
+        fitted = found.on(base)
     errors = log_errors(m.layout, rows, fitted, known.model)
     if table:
         held = {ROW: left_out_errors(m, rows, base, phase, known.model)}
     else:
-        held = _held_out(_only(m, quantities), rows, base, parameters, known)
+        held = errors_by_fold(_only(m, quantities), rows, base, parameters, known.model, prior=False)
     own = {q.name: accuracy(errors[q.name]) for q in quantities}
     ends = {q.name: span for q in quantities if (span := widest_interval(e[q.name] for e in held.values()))}
     named = replace(fitted, name=name, efficiency=_with_intervals(fitted, phase, quantities, ends, own))
@@ -183,17 +183,6 @@ def _refuse(m: Measurements, phase: str, base: Accelerator, found: Fit) -> None:
         )
     if faults:
         raise InputError(faults)
-
-
-def _held_out(
-    layout: Layout, rows: pd.DataFrame, base: Accelerator, parameters: Sequence[Parameter], names: Names
-) -> dict[str, pd.DataFrame]:
-    found = {}
-    for key in keys_of(rows):
-        errors = held_out_errors(layout, rows, base, parameters, names.model, key, prior=False)
-        if errors is not None:
-            found[key] = errors
-    return found
 
 
 def _with_intervals(

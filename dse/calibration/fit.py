@@ -64,6 +64,10 @@ class Fit:
         """What the data cannot tell."""
         return tuple(f for f in self.numbers if not f.identified)
 
+    def on(self, device: Accelerator) -> Accelerator:
+        """The device with the fitted numbers in place of its own."""
+        return with_numbers(device, [f.parameter for f in self.numbers], [f.value for f in self.numbers])
+
 
 def with_numbers(device: Accelerator, parameters: Sequence[Parameter], values: Sequence[float]) -> Accelerator:
     """The device with these numbers in place of its own, for every data type."""

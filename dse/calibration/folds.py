@@ -10,7 +10,7 @@ import pandas as pd
 from dse.hardware import Accelerator
 
 from .accuracy import covered_frac, interval
-from .fit import ModelOf, fit, log_errors, with_numbers
+from .fit import ModelOf, fit, log_errors
 from .layout import Layout, Parameter
 
 KEYS = ("model", "shape")
@@ -62,9 +62,24 @@ def held_out_errors(
     for value in fold.unique():
         out = fold == value
         found = fit(layout, rows[~out], device, parameters, model_of, prior=prior)
-        fitted = with_numbers(device, parameters, [f.value for f in found.numbers])
-        errors[out] = log_errors(layout, rows[out], fitted, model_of)
+        errors[out] = log_errors(layout, rows[out], found.on(device), model_of)
     return errors
+
+
+def errors_by_fold(
+    layout: Layout,
+    rows: pd.DataFrame,
+    device: Accelerator,
+    parameters: Sequence[Parameter],
+    model_of: ModelOf,
+    *,
+    prior: bool = True,
+) -> dict[str, pd.DataFrame]:
+    """`held_out_errors` by what a fold leaves out, for everything that these rows have several of."""
+    found = {
+        key: held_out_errors(layout, rows, device, parameters, model_of, key, prior=prior) for key in keys_of(rows)
+    }
+    return {key: errors for key, errors in found.items() if errors is not None}
 
 
 def held_out_coverage(errors: pd.Series[float], fold: pd.Series[str]) -> float:

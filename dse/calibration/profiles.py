@@ -15,8 +15,8 @@ from dse.hardware import Accelerator, Efficiency, Phase
 
 from .accuracy import Accuracy, accuracy
 from .data import Measurements, Names
-from .fit import Fit, fit, log_errors, with_numbers
-from .folds import held_out_errors, keys_of, widest_interval
+from .fit import Fit, fit, log_errors
+from .folds import errors_by_fold, widest_interval
 from .layout import Layout, Parameter
 
 MOST_SLOWED = 4.0
@@ -59,12 +59,7 @@ def fitted_profile(m: Measurements, rows: pd.DataFrame, device: str, stack: str,
     base = names.device(device, HARDWARE)
     layout, parameters = m.layout, m.layout.parameters
     found = fit(layout, rows, base, parameters, names.model, prior=True)
-    fitted = with_numbers(base, parameters, [f.value for f in found.numbers])
-    held_out = {}
-    for key in keys_of(rows):
-        errors = held_out_errors(layout, rows, base, parameters, names.model, key)
-        if errors is not None:
-            held_out[key] = errors
+    fitted = found.on(base)
     return Profile(
         device=device,
         profile=stack,
@@ -73,7 +68,7 @@ def fitted_profile(m: Measurements, rows: pd.DataFrame, device: str, stack: str,
         fit=found,
         efficiency={phase: fitted.efficiency[phase] for phase in touched(parameters)},
         errors=log_errors(layout, rows, fitted, names.model),
-        held_out=held_out,
+        held_out=errors_by_fold(layout, rows, base, parameters, names.model),
         n_models=rows["model"].nunique(),
         n_shapes=rows["shape"].nunique(),
     )
@@ -131,7 +126,7 @@ def cautious(m: Measurements, rows: pd.DataFrame, device: str, stacks: Sequence[
         and not (m.layout.name == "training, sharded" and p.name == "fixed_layer_s")
     ]
     found = fit(m.layout, rows, base, parameters, names.model, prior=True)
-    slowed = with_numbers(base, parameters, [f.value for f in found.numbers])
+    slowed = found.on(base)
     for phase in touched(parameters):
         slowed = _slowed_enough(m, rows, slowed, phase, names)
         result[phase] = _rounded_numbers(slowed.efficiency[phase])

@@ -14,8 +14,8 @@ from dse.hardware import PHASES, Accelerator
 from .accuracy import LARGE_PCT, Accuracy, accuracy, covered_frac
 from .aiconfigurator import with_aiconfigurator
 from .data import AICONFIGURATOR, Measurements, Names
-from .fit import fit, log_errors, with_numbers
-from .folds import fold_of, held_out_coverage, held_out_errors, keys_of
+from .fit import fit, log_errors
+from .folds import errors_by_fold, fold_of, held_out_coverage, held_out_errors
 from .layout import Layout, Quantity
 
 WORST = 5
@@ -142,10 +142,8 @@ def _held_out(m: Measurements, names: Names, device: str, rows: pd.DataFrame) ->
     base = names.device(device, names.bare_profile(device))
     parts: dict[str, list[pd.DataFrame]] = {}
     for _, part in rows.groupby("dtype"):
-        for key in keys_of(part):
-            errors = held_out_errors(m.layout, part, base, m.layout.parameters, names.model, key)
-            if errors is not None:
-                parts.setdefault(key, []).append(errors)
+        for key, errors in errors_by_fold(m.layout, part, base, m.layout.parameters, names.model).items():
+            parts.setdefault(key, []).append(errors)
     return {key: pd.concat(found).reindex(rows.index) for key, found in parts.items()}
 
 
@@ -156,8 +154,7 @@ def _kernel_lines(m: Measurements, names: Names, device: str, rows: pd.DataFrame
         errors = held_out_errors(m.layout, part, base, m.layout.parameters, names.model, "shape", prior=False)
         if errors is None:
             found = fit(m.layout, part, base, m.layout.parameters, names.model)
-            fitted = with_numbers(base, m.layout.parameters, [f.value for f in found.numbers])
-            errors = log_errors(m.layout, part, fitted, names.model)
+            errors = log_errors(m.layout, part, found.on(base), names.model)
         yield _line(m, base, f"law fitted here, {dtype}", quantity, part, errors[quantity.name], {})
 
 

@@ -75,6 +75,8 @@ def _progress(text: str) -> None:
 
 
 def _record(line: Validation) -> dict[str, object]:
+    from dataclasses import asdict
+
     from dse.units import json_safe
 
     record: dict[str, object] = {
@@ -83,26 +85,13 @@ def _record(line: Validation) -> dict[str, object]:
         "phase": line.phase,
         "quantity": line.quantity,
         "profile": line.profile,
-        "n": line.error.n,
-        "median_pct": line.error.median_pct,
-        "p90_pct": line.error.p90_pct,
-        "bias_pct": line.error.bias_pct,
+        **asdict(line.error),
         "coverage80": line.coverage80,
         "reason": line.reason,
         "worst": line.worst[["line", "model", "setting", "measured", "predicted", "error_pct"]].to_dict("records"),
     }
     if line.held_out:
-        record["held_out"] = [
-            {
-                "by": h.by,
-                "n": h.error.n,
-                "median_pct": h.error.median_pct,
-                "p90_pct": h.error.p90_pct,
-                "bias_pct": h.error.bias_pct,
-                "coverage80": h.coverage80,
-            }
-            for h in line.held_out
-        ]
+        record["held_out"] = [{"by": h.by, **asdict(h.error), "coverage80": h.coverage80} for h in line.held_out]
     return dict(json_safe(record))
 
 
