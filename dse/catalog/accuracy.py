@@ -89,6 +89,15 @@ def _profile_error(row: Mapping[str, str]) -> ProfileError:
     )
 
 
+def errors_of(
+    errors: Sequence[ProfileError], device: str, profile: str, phase: str, dtype: str
+) -> tuple[ProfileError, ...]:
+    """What is known of a profile's error in one phase: of its data type, else of every one."""
+    rows = [e for e in errors if (e.device, e.profile, e.phase) == (device, profile, phase)]
+    own = tuple(e for e in rows if e.dtype == dtype)
+    return own or tuple(e for e in rows if not e.dtype)
+
+
 def known_profile_faults(errors: Sequence[ProfileError], known: Collection[tuple[str, str, str]]) -> list[str]:
     """Rows about a device, profile and phase that has no efficiencies."""
     return [

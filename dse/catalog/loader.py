@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from dse.catalog.accuracy import ProfileError, known_profile_faults, read_profile_errors
+from dse.catalog.accuracy import ProfileError, errors_of, known_profile_faults, read_profile_errors
 from dse.catalog.device_file import EFFICIENCY_KEY, FACT_KEY
 from dse.errors import InputError, UnknownNameError, unknown_name
 from dse.hardware import PHASES, Accelerator, Arrangement, Efficiency, Kind, LinkTier, Phase, TimeInterval
@@ -125,9 +125,7 @@ class Catalog:
 
     def errors_of(self, device: str, profile: str, phase: str, dtype: str) -> tuple[ProfileError, ...]:
         """What is known of a profile's error in one phase: of its data type, else of every one."""
-        rows = [e for e in self.errors if (e.device, e.profile, e.phase) == (device, profile, phase)]
-        own = tuple(e for e in rows if e.dtype == dtype)
-        return own or tuple(e for e in rows if not e.dtype)
+        return errors_of(self.errors, device, profile, phase, dtype)
 
     def facts_of(self, table: str, name: str) -> tuple[Fact, ...]:
         """Every row about one device, link or model; a device brings its prices and efficiencies."""
@@ -321,19 +319,19 @@ def _efficiencies(
                 f"efficiency.csv [{where}]: no row without a data type; one set of numbers stands for the rest"
             )
             continue
-        about = [e for e in errors if (e.device, e.profile, e.phase) == (name, profile, phase)]
-        sure = {dtype: replace(e, interval=_interval(about, dtype)) for dtype, e in found.items()}
+        sure = {
+            dtype: replace(e, interval=_interval(errors_of(errors, name, profile, phase, dtype)))
+            for dtype, e in found.items()
+        }
         own = {dtype: e for dtype, e in sure.items() if dtype}
         result.setdefault((name, profile), {})[phase] = replace(sure[""], by_dtype=own)
     return result
 
 
-def _interval(errors: Sequence[ProfileError], dtype: str) -> TimeInterval | None:
-    """The interval of a data type, else that of all of them."""
-    found = [e for e in errors if e.dtype == dtype] or [e for e in errors if not e.dtype]
-    if not found:
+def _interval(errors: Sequence[ProfileError]) -> TimeInterval | None:
+    if not errors:
         return None
-    e = found[0]
+    e = errors[0]
     return TimeInterval(low=e.low, high=e.high, quantity=f"{e.profile} {e.quantity}", n=e.n)
 
 
