@@ -116,7 +116,7 @@ def _explore_program(study: Study, data: Any, found: Proven, report: Report, sto
     seen: set[int] = set()
     while boxes and not stop.asked():
         upper = boxes.pop(_widest(boxes))
-        for name, bound in zip(data.objectives, upper / data.column_scales - STEP, strict=True):
+        for name, bound in zip(data.objectives, data.scaled(upper) - STEP, strict=True):
             model.upper[name] = float(min(bound, UNBOUNDED))
         outcome = solver.solve(stop.left_s)
         found.solves += 1
@@ -126,9 +126,9 @@ def _explore_program(study: Study, data: Any, found: Proven, report: Report, sto
         if outcome.status is Status.UNKNOWN:
             found.unproven.append(_corner(objectives, upper))
             continue
-        index = formulation.extract(model, data, study.space)
+        index = formulation.extract(model, data, study.space).index or 0
         point = _rescore(study, index)
-        check_agreement(formulation.objective_values(model, data), point / data.column_scales, objectives, index)
+        check_agreement(formulation.objective_values(model), data.scaled(point), objectives, index)
         if index in seen or not (point < upper).all():
             found.unproven.append(_corner(objectives, upper))
             continue

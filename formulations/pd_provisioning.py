@@ -12,7 +12,6 @@ Parameters  R[p,k], D[p,k], B[p,k], A[p,k]  prefill, decode, both-role and stand
             S[l], e[l], w[l]  bandwidth, cost and power of a link between one pair of pools
             v, v[c]    KV bytes per request, and of class c;  q[c]  share of class c
             a[p,j,c], d[p,j,c]  seconds of one instance to prefill, to decode a request of class c
-            upper[i]   bound on objective i, which the frontier search moves
 Variables   pick[p,k]  option k of pool p, binary;  use[l]  link l, binary
             bought[p,o,l]  link l stands between p and o, in [0, 1]
             rate       requests/s of the whole fleet
@@ -24,14 +23,13 @@ Variables   pick[p,k]  option k of pool p, binary;  use[l]  link l, binary
             tight[i]   what holds the split pools back, binary; only where busy devices cost more
  stealing   flow[p,o,c], inside[p,j,c], outside[p,j,c]  requests/s: routed, prefilled, decoded
             alone      one pool only, binary
-Minimise    the sum of the scaled objectives, rate counted negative             weigh_objectives
+Minimise    rate (negative), cost and power as the frontier search weighs them, within its bounds and the
+            user's limits: see `program`, which adds them
 Subject to  sum_k pick[p,k] = 1                                                 pick_one_option
             sum_l use[l] = 1                                                    use_one_link
             an option not listed for use beside other pools: only alone         keep_to_roles
             bought[p,o,l] >= (p prefills) + (o decodes) + use[l] - 2            buy_links
                              stealing: (p is bought) + (o is bought) + use[l] - 2
-            each objective <= upper                                             respect_bounds
-            the user's upper and lower limits                                   respect_limits, respect_minima
             rate >= half the least rate of any plan that serves something       serve_something
  split      rate = sum flow + sum B pick                                        count_served
             sum_o flow[p,o] = sum_k R filled                                    prefill_at_capacity
@@ -60,7 +58,7 @@ the decode pools in proportion to theirs, so flow[p,o] = rate (R_p / sum R) (D_o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,6 +66,7 @@ import pyomo.environ as pyo
 from numpy.typing import NDArray
 
 from .pd_provisioning_data import COST, POWER, RATE, ProvisioningData, Regimes, least_rate, programs, refusal
+from .program import Plan, add_objectives, objective_values
 
 __all__ = ["build_model", "extract", "objective_values", "programs", "refusal"]
 
@@ -75,7 +74,7 @@ Floats = NDArray[np.float64]
 
 
 def build_model(data: ProvisioningData) -> pyo.ConcreteModel:
-    """The regime's program; `upper` is a mutable parameter, on the scaled and minimised objectives."""
+    """The regime's program."""
     m = pyo.ConcreteModel(name="pd_provisioning")
     scale = data.scale
     _choose(m, data)
@@ -87,14 +86,14 @@ def build_model(data: ProvisioningData) -> pyo.ConcreteModel:
     power_w = sum(_picked(m, p, t.power_w) for p, t in enumerate(data.pools)) + link_w
     m.cost = pyo.Expression(expr=(fixed + link_usd + busy_usd_per_h) / scale[COST])
     m.power = pyo.Expression(expr=power_w / scale[POWER])
-    _bound(m, data, scale)
 
-    @m.Objective(doc="any positive weights give a non-dominated point inside the bounds")
-    def weigh_objectives(m: pyo.ConcreteModel) -> Any:
-        # where rate is no objective a small price on it still makes a plan run at its capacity
-        bonus = 0.0 if RATE in data.objectives else 1e-3 * m.rate
-        return sum(m.minimised[i] for i in data.objectives) - bonus
+    @m.Constraint()
+    def serve_something(m: pyo.ConcreteModel) -> Any:
+        return m.rate >= least_rate(data) / scale[RATE]
 
+    # where rate is no objective a small price on it still makes a plan run at its capacity
+    bonus = 0.0 if RATE in data.objectives else 1e-3 * m.rate
+    add_objectives(m, data, {RATE: m.rate, COST: m.cost, POWER: m.power}, maximised=(RATE,), bonus=bonus)
     return m
 
 
@@ -136,32 +135,6 @@ def _choose(m: pyo.ConcreteModel, data: ProvisioningData) -> None:
         receives = data.pools[o].active if data.stealing else data.pools[o].decodes
         ends = _picked(m, p, sends) + _picked(m, o, receives)
         return m.bought[min(p, o), max(p, o), link] >= ends + m.use[link] - 2
-
-
-def _bound(m: pyo.ConcreteModel, data: ProvisioningData, scale: Mapping[str, float]) -> None:
-    """Bounds of the frontier search and of the user."""
-    quantities = {RATE: m.rate, COST: m.cost, POWER: m.power}
-    m.minimised = pyo.Expression(
-        list(data.objectives), rule=lambda m, i: -quantities[i] if i == RATE else quantities[i]
-    )
-    m.upper = pyo.Param(list(data.objectives), mutable=True, initialize=2.0, doc="upper[i]")
-
-    @m.Constraint(list(data.objectives))
-    def respect_bounds(m: pyo.ConcreteModel, i: str) -> Any:
-        return m.minimised[i] <= m.upper[i]
-
-    @m.Constraint([i for i in quantities if np.isfinite(data.bounds[i][1])])
-    def respect_limits(m: pyo.ConcreteModel, i: str) -> Any:
-        return quantities[i] <= data.bounds[i][1] / scale[i]
-
-    @m.Constraint([i for i in quantities if data.bounds[i][0] > 0])
-    def respect_minima(m: pyo.ConcreteModel, i: str) -> Any:
-        # no scaled quantity exceeds 1; a bound far above says no more than 2 does, and keeps the row well scaled
-        return quantities[i] >= min(data.bounds[i][0] / scale[i], 2.0)
-
-    @m.Constraint()
-    def serve_something(m: pyo.ConcreteModel) -> Any:
-        return m.rate >= least_rate(data) / scale[RATE]
 
 
 def _product(m: pyo.ConcreteModel, name: str, index: Sequence[tuple[int, ...]], share: Callable[..., Any]) -> pyo.Var:
@@ -337,16 +310,11 @@ def _stealing(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> Any
     return 0.0
 
 
-def extract(m: pyo.ConcreteModel, data: ProvisioningData, space: Regimes) -> int:
+def extract(m: pyo.ConcreteModel, data: ProvisioningData, space: Regimes) -> Plan:
     """The plan: the search space's number of the chosen design."""
     picks = [
         int(t.row[int(np.argmax([pyo.value(m.pick[p, k]) for k in range(len(t.row))]))])
         for p, t in enumerate(data.pools)
     ]
     link = int(np.argmax([pyo.value(m.use[link]) for link in m.LINKS]))
-    return space.canonical(data.regime, link, picks)
-
-
-def objective_values(m: pyo.ConcreteModel, data: ProvisioningData) -> Floats:
-    """The scaled, minimised objectives as the solver left them."""
-    return np.array([float(pyo.value(m.minimised[i])) for i in data.objectives])
+    return Plan(index=space.canonical(data.regime, link, picks))

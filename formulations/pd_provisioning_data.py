@@ -73,9 +73,13 @@ class ProvisioningData:
     """Factor from each objective to its column (tok/s per request/s)."""
 
     @property
-    def column_scales(self) -> Floats:
-        """What one unit of each scaled objective is in its column."""
-        return np.array([self.scale[o] for o in self.objectives]) * self.column_units
+    def limits(self) -> dict[str, tuple[float, float]]:
+        """The user's bounds, scaled."""
+        return {i: (low / self.scale[i], high / self.scale[i]) for i, (low, high) in self.bounds.items()}
+
+    def scaled(self, point: Floats) -> Floats:
+        """The program's objectives for a point of minimised columns."""
+        return np.asarray(point / (np.array([self.scale[o] for o in self.objectives]) * self.column_units))
 
     @property
     def metered(self) -> bool:

@@ -16,6 +16,7 @@ from conftest import small_study
 from dse.columns import limit_sense
 from dse.paradigms import PARADIGMS
 from dse.resolve import Study
+from formulations import program
 
 THREE = small_study(
     pool=[
@@ -137,7 +138,7 @@ def test_formulation_docstring_names_every_constraint(name: str) -> None:
     formulation = make()
     study = Study.from_dict(STUDIES[name])
     space: Any = study.space
-    documented = set(re.findall(r"\w+", formulation.__doc__ or ""))
+    documented = set(re.findall(r"\w+", (formulation.__doc__ or "") + (program.__doc__ or "")))
     of_products = ("_at_most_pick", "_at_most_share", "_at_least")
     bounds = {"cost_usd_per_h": (-np.inf, 100.0), "requests_s": (1.0, np.inf)}
     for data in formulation.programs(space, study.envelope.objectives.names, bounds):
