@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.cluster import map_units, worth_ray
+from dse.cluster import Workers
 from dse.errors import MethodError
 from dse.pareto import RunningFront, minimised, signed
 from dse.progress import Progress, Report, Stop
@@ -63,25 +63,30 @@ def explore(study: Study, *, workers: int, address: str, report: Report, stop: S
     front = RunningFront(len(study.envelope.objectives.names))
     total = Found(front.points, front.index)
     estimated_s = study.space.n_designs / SCREENED_PER_S
-    if not worth_ray(workers, estimated_s):
-        for done, unit in enumerate(study.space.units(), start=1):
-            _search_unit(study, unit, front, total)
-            if done % 16 == 0 or done == n_units:
-                report(_progress(done, n_units, total, front, stop))
-            if stop.asked():
-                break
-    else:
-        landed = map_units(search_chunk, study, chunks, workers=workers, address=address, estimated_s=estimated_s)
-        for done, (_, found) in enumerate(landed, start=1):
-            front.merge(found.points, found.index)
-            _count(total, found)
-            report(_progress(done * per_task, n_units, total, front, stop))
-            if stop.asked():
-                landed.close()
-                break
+    with Workers(search_chunk, study, workers=workers, address=address) as pool:
+        if not pool.worth_ray(estimated_s):
+            _search_here(study, front, total, report, stop)
+        else:
+            for done, (_, found) in enumerate(pool.map(chunks, estimated_s=estimated_s), start=1):
+                front.merge(found.points, found.index)
+                _count(total, found)
+                report(_progress(done * per_task, n_units, total, front, stop))
+                if stop.asked():
+                    break
     order = np.argsort(front.index)
     total.points, total.index = front.points[order], front.index[order]
     return total
+
+
+def _search_here(study: Study, front: RunningFront, total: Found, report: Report, stop: Stop) -> None:
+    """All blocks one after the other, until there is no time left."""
+    n_units = study.space.n_units()
+    for done, unit in enumerate(study.space.units(), start=1):
+        _search_unit(study, unit, front, total)
+        if done % 16 == 0 or done == n_units:
+            report(_progress(done, n_units, total, front, stop))
+        if stop.asked():
+            return
 
 
 def _progress(done: float, n_units: int, total: Found, front: RunningFront, stop: Stop) -> Progress:

@@ -6,6 +6,7 @@ import json
 import platform
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -24,11 +25,12 @@ from dse.pareto import minimised, nondominated
 from dse.progress import Report, Stop, silent
 from dse.recommend import recommend
 from dse.resolve import Study
-from dse.scoring import bounds_of, score_index, violation
+from dse.scoring import bounds_of, on_grid, score_index, score_plans, violation
 from dse.uncertainty import trust, with_intervals
 from dse.units import json_safe
 from dse.verdict import study_verdict
 from dse.whatif import raised_limits
+from formulations.plan import Plan
 
 AUTO_EXHAUSTIVE_DESIGNS = 1_000_000_000
 """`auto` enumerates spaces up to this size: some minutes on one core."""
@@ -87,7 +89,7 @@ def choose_method(study: Study) -> tuple[str, str]:
 class Explored:
     """What any explorer hands over: designs of the frontier, their minimised objectives, and how sure that is."""
 
-    index: NDArray[np.int64]
+    plans: Sequence[Plan]
     points: NDArray[np.float64]
     candidates: int
     proof: dict[str, Any]
@@ -102,7 +104,9 @@ def _enumerate(study: Study, report: Report, stop: Stop) -> Explored:
     proof: dict[str, Any] = {"kind": "none"}
     if not stop.reason:
         proof = {"kind": "exhaustive", "designs": study.space.n_designs}
-    return Explored(index=grid.index, points=grid.points, candidates=grid.candidates, proof=proof, nearest=grid.nearest)
+    return Explored(
+        plans=on_grid(grid.index), points=grid.points, candidates=grid.candidates, proof=proof, nearest=grid.nearest
+    )
 
 
 def _solve(study: Study, report: Report, stop: Stop) -> Explored:
@@ -110,12 +114,15 @@ def _solve(study: Study, report: Report, stop: Stop) -> Explored:
     proof = {
         "kind": "milp" if not exact.unproven else "none",
         "solves": exact.solves,
+        "boxes": exact.boxes,
+        "boxes_known_empty": exact.skipped,
         "largest_gap": max((c.gap for c in exact.certificates), default=0.0),
-        "step_frac": milp.STEP,
+        "resolution_frac": study.envelope.search.resolution_frac,
+        "ranges": exact.ranges,
         "points": [asdict(c) for c in exact.certificates],
         "unproven": exact.unproven,
     }
-    return Explored(index=exact.index, points=exact.points, candidates=exact.solves, proof=proof)
+    return Explored(plans=exact.plans, points=exact.points, candidates=exact.solves, proof=proof)
 
 
 def _sample(study: Study, report: Report, stop: Stop) -> Explored:
@@ -123,7 +130,7 @@ def _sample(study: Study, report: Report, stop: Stop) -> Explored:
     found = search.explore(study, workers=compute.workers, address=compute.ray, report=report, stop=stop)
     proof = {"kind": "none", "trials": found.trials}
     return Explored(
-        index=found.index,
+        plans=on_grid(found.index),
         points=found.points,
         candidates=found.candidates,
         proof=proof,
@@ -151,8 +158,9 @@ def run(
     started = time.perf_counter()
     found = EXPLORERS[chosen](study, report, stop)
     wall_s = time.perf_counter() - started
-    frontier = _verified(study, found.index, found.points)
-    candidates, advice = _candidates(study, frontier), _advice(study, frontier, found.nearest)
+    frontier = _verified(study, found.plans, found.points)
+    candidates, advice = _candidates(study, found.plans, frontier), _advice(study, frontier, found.nearest)
+    _check_cover(study, found.proof, frontier, candidates)
     pick = frontier.iloc[advice["recommended"]["position"]] if len(frontier) else None
     info: dict[str, Any] = {
         "study": study.name,
@@ -199,9 +207,9 @@ def with_overrides(study: Study, method: str | None, workers: int | None) -> Stu
     return Study.from_dict(raw, folder=study.folder, file=study.name)
 
 
-def _verified(study: Study, index: np.ndarray, points: np.ndarray) -> pd.DataFrame:
+def _verified(study: Study, plans: Sequence[Plan], points: np.ndarray) -> pd.DataFrame:
     """The frontier's rows, scored afresh; a difference to what the explorer saw is a bug."""
-    frame = score_index(study, np.asarray(index, dtype=np.int64))
+    frame = score_plans(study, plans)
     objectives = study.envelope.objectives.names
     if len(frame):
         again = minimised({o: frame[o].to_numpy(dtype=np.float64) for o in objectives}, objectives)
@@ -211,14 +219,34 @@ def _verified(study: Study, index: np.ndarray, points: np.ndarray) -> pd.DataFra
             raise SelfCheckError("a frontier design is dominated or infeasible when scored again; nothing is reported")
         frame["on_front"] = True
         keys = [frame[o].to_numpy() for o in reversed(objectives)]
-        frame = frame.iloc[np.lexsort((np.asarray(index), *keys))].reset_index(drop=True)
+        frame = frame.iloc[np.lexsort((np.arange(len(frame)), *keys))].reset_index(drop=True)
     return frame
 
 
-def _candidates(study: Study, frontier: pd.DataFrame) -> pd.DataFrame:
+def _check_cover(study: Study, proof: dict[str, Any], frontier: pd.DataFrame, candidates: pd.DataFrame) -> None:
+    """No scored candidate beats every point of a proven frontier by more than its resolution; else a bug."""
+    if proof["kind"] != "milp" or not len(frontier):
+        return
+    objectives = study.envelope.objectives.names
+    good = candidates[candidates["feasible"]]
+    front, others = (
+        minimised({o: f[o].to_numpy(dtype=np.float64) for o in objectives}, objectives) for f in (frontier, good)
+    )
+    slack = proof["resolution_frac"] * np.array([proof["ranges"][o] for o in objectives]) + AGREE * np.abs(front)
+    covered = np.zeros(len(others), dtype=np.bool_)
+    for point, own in zip(front, slack, strict=True):
+        covered |= (point - own <= others).all(axis=1)
+    if not covered.all():
+        missed = good["design_id"].iloc[int(np.flatnonzero(~covered)[0])]
+        raise SelfCheckError(f"design {missed} beats a frontier that was proven; nothing is reported")
+
+
+def _candidates(study: Study, plans: Sequence[Plan], frontier: pd.DataFrame) -> pd.DataFrame:
     """All legal designs of a small space, an even sample of a large one; frontier designs always."""
-    front = np.array([int(d[1:]) for d in frontier["design_id"]], dtype=np.int64)
+    front = np.array([p.index for p in plans if p.index is not None], dtype=np.int64)
     frame = score_index(study, np.union1d(_sampled(study), front))
+    placed = frontier[~frontier["design_id"].isin(frame["design_id"])] if len(frontier) else frontier
+    frame = pd.concat([frame, placed], ignore_index=True) if len(placed) else frame
     frame["on_front"] = _ties_the_front(study, frame, frontier)
     return frame
 

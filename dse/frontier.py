@@ -1,47 +1,50 @@
 """The exact frontier by MILP: solve, shrink the boxes that may still hold a point, until none is left.
 
-With objectives f minimised, a box holds every point with f < u for its upper corner u. Minimising a
-positively weighted sum inside a box gives a non-dominated point z, or proves the box empty; a point
-splits every box that contains it into boxes with one coordinate of u lowered to z's (the local upper
-bounds of Klamroth, Lacour, Vanderpooten, EJOR 245(3), 2015, doi:10.1016/j.ejor.2015.03.031). There is
-no grid: each box steps just past a known optimum. Three objectives take about three solves a point.
+A payoff table first: the best of each objective, then of the others at that best (lexicographic), gives the ends
+of the frontier and each objective's range. Then boxes (`dse.boxes`): minimising a positively weighted sum inside a
+box gives a non-dominated point z, or proves that a program has no plan in the box. A box that all programs leave
+empty is done.
+
+resolution_frac says how fine the frontier is wanted. Boxes are lowered to z - resolution_frac * range, so that at the
+end, for every feasible plan there is a reported point that is at most that share of the range worse in every
+objective: a proven cover, finer than a grid of cells that size. With 0 every point is found. It needs no steps for
+integral objectives: a box starts just past a known point, whatever the lattice.
+
+Boxes are solved in generations of fixed size, so that the frontier is the same on any number of workers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from types import ModuleType
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.errors import MethodError, SelfCheckError
-from dse.pareto import minimised, nondominated
+from dse.boxes import Box, shrink, sizes
+from dse.cluster import Workers
+from dse.pareto import nondominated
+from dse.points import Point, Programs, Row, Stage, Unit, forget, programs_of, refusal, solve_unit
 from dse.progress import Progress, Report, Stop
 from dse.resolve import Study
-from dse.scoring import bounds_of, score_index
-from dse.solve import Outcome, Solver, Status
+from dse.solve import Status
+from formulations.plan import Plan
+
+__all__ = ["Certificate", "Proven", "explore", "refusal"]
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
-STEP = 1e-7
-"""How far past a known optimum a box starts, as a share of each objective's scale; points closer
-together than this in some objective may be told apart by the solver's tolerance only."""
-UNBOUNDED = 2.0
-"""No scaled objective is larger than 1."""
-AGREE = 1e-6
-"""Largest relative difference of the solver's objective and the model's score of its plan: the solver's
-feasibility tolerance, seen through the scaled rows. The score is what is reported."""
+GENERATION = 8
+"""Boxes solved side by side: more would solve again what one of them settles for the others."""
+SMALLEST_SPAN = 1e-3
+"""Range of a scaled objective below which it counts no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     """Why one point is on the frontier: the design, the solver's objective, bound, gap and time."""
 
-    index: int
+    design_id: str
     objective: float
     bound: float
     gap: float
@@ -52,20 +55,29 @@ class Certificate:
 class Proven:
     """A frontier with its certificates, and the boxes that time left unsearched."""
 
-    index: Ints
+    plans: list[Plan]
     points: Floats
     certificates: list[Certificate] = field(default_factory=list)
     solves: int = 0
+    boxes: int = 0
+    """Boxes searched."""
+    skipped: int = 0
+    """Boxes known to be empty without a solve."""
+    ranges: dict[str, float] = field(default_factory=dict)
+    """Of each objective over the frontier's ends."""
     unproven: list[dict[str, float]] = field(default_factory=list)
     """Upper corners of boxes not searched, in the objectives' own units."""
 
-    def add(self, index: int, point: Floats, outcome: Outcome) -> None:
+    def add(self, point: Point) -> None:
         """One more point, with what the solver proved of it."""
-        self.index = np.append(self.index, index)
-        self.points = np.vstack([self.points, point])
+        if point.plan is None or point.columns is None:
+            return
+        outcome = point.outcome
+        self.plans.append(point.plan)
+        self.points = np.vstack([self.points, point.columns])
         self.certificates.append(
             Certificate(
-                index=index,
+                design_id=point.plan.design_id,
                 objective=outcome.objective,
                 bound=outcome.bound,
                 gap=outcome.gap,
@@ -73,131 +85,170 @@ class Proven:
             )
         )
 
-
-def refusal(study: Study) -> str:
-    """Why the MILP cannot answer this study exactly; empty where it can."""
-    if study.paradigm.formulation is None:
-        return f'milp: {study.envelope.paradigm} has no exact program; use method = "exhaustive" or "optuna"'
-    refused: str = _formulation(study).refusal(study.space, study.envelope.objectives.names, bounds_of(study))
-    return refused
-
-
-def _formulation(study: Study) -> ModuleType:
-    if study.paradigm.formulation is None:
-        raise MethodError(refusal(study))
-    return study.paradigm.formulation()
+    def keep_best(self) -> None:
+        """Drops what is dominated or there twice."""
+        if not self.plans:
+            return
+        _, first = np.unique(self.points, axis=0, return_index=True)
+        distinct = np.zeros(len(self.plans), dtype=np.bool_)
+        distinct[first] = True
+        at = np.flatnonzero(distinct & nondominated(self.points)).tolist()
+        at.sort(key=lambda i: (self.plans[i].index if self.plans[i].index is not None else -1, tuple(self.points[i])))
+        self.points = self.points[at]
+        self.plans = [self.plans[i] for i in at]
+        self.certificates = [self.certificates[i] for i in at]
 
 
 def explore(study: Study, *, report: Report, stop: Stop) -> Proven:
-    """The exact frontier of every regime, merged."""
-    refused = refusal(study)
-    if refused:
-        raise MethodError(refused)
-    n_objectives = len(study.envelope.objectives.names)
-    found = Proven(np.empty(0, dtype=np.int64), np.empty((0, n_objectives)))
-    programs = _formulation(study).programs(study.space, study.envelope.objectives.names, bounds_of(study))
-    for data in programs:
-        _explore_program(study, data, found, report, stop)
-    keep = nondominated(found.points) if len(found.index) else np.zeros(0, dtype=np.bool_)
-    order = np.argsort(found.index[keep])
-    found.index, found.points = found.index[keep][order], found.points[keep][order]
-    on_front = set(found.index.tolist())
-    found.certificates = [c for c in found.certificates if c.index in on_front]
-    return found
+    """The exact frontier of all programs of a study."""
+    programs, compute = programs_of(study), study.envelope.compute
+    try:
+        with Workers(solve_unit, programs, workers=compute.workers, address=compute.ray) as pool:
+            sweep = _Sweep(programs, pool, report, stop)
+            if programs.data and sweep.payoff():
+                sweep.search()
+    finally:
+        forget()
+    sweep.found.keep_best()
+    return sweep.found
 
 
-def _explore_program(study: Study, data: Any, found: Proven, report: Report, stop: Stop) -> None:
-    """The frontier of one program, box by box."""
-    objectives = study.envelope.objectives.names
-    formulation = _formulation(study)
-    model = formulation.build_model(data)
-    solver = Solver(model, study.envelope.search.seed)
-    boxes: list[Floats] = [np.full(len(objectives), np.inf)]
-    seen: set[int] = set()
-    while boxes and not stop.asked():
-        upper = boxes.pop(_widest(boxes))
-        for name, bound in zip(data.objectives, data.scaled(upper) - STEP, strict=True):
-            model.upper[name] = float(min(bound, UNBOUNDED))
-        outcome = solver.solve(stop.left_s)
-        found.solves += 1
-        report(_progress(found, len(boxes), stop))
-        if outcome.status is Status.INFEASIBLE:
-            continue
-        if outcome.status is Status.UNKNOWN:
-            found.unproven.append(_corner(objectives, upper))
-            continue
-        index = formulation.extract(model, data, study.space).index or 0
-        point = _rescore(study, index)
-        check_agreement(formulation.objective_values(model), data.scaled(point), objectives, index)
-        if index in seen or not (point < upper).all():
-            found.unproven.append(_corner(objectives, upper))
-            continue
-        seen.add(index)
-        if outcome.status is Status.OPTIMAL:
-            boxes = shrink([*boxes, upper], point)
+class _Sweep:
+    """One exploration: what is found, what is left, and the rows that programs turned out to need."""
+
+    def __init__(self, programs: Programs, pool: Workers[Programs, Unit, Point], report: Report, stop: Stop) -> None:
+        self.programs, self.pool, self.report, self.stop = programs, pool, report, stop
+        self.objectives = programs.study.envelope.objectives.names
+        n = len(self.objectives)
+        self.found = Proven([], np.empty((0, n)))
+        self.rows: list[tuple[Row, ...]] = [() for _ in programs.data]
+        self.ideal, self.width = np.full(n, -np.inf), np.ones(n)
+        self.boxes: list[Box] = [Box(np.full(n, np.inf))]
+
+    def solve(self, asked: Sequence[tuple[int, Floats, Sequence[Stage]]]) -> list[Point]:
+        """Points of (program, upper corner, stages), in their order; rows that were missing are kept."""
+        units = [
+            Unit(
+                program=program,
+                upper=tuple(upper.tolist()),
+                stages=tuple(stages),
+                rows=self.rows[program],
+                time_limit_s=max(self.stop.left_s, 0.01),
+            )
+            for program, upper, stages in asked
+        ]
+        points = [p for _, p in sorted(self.pool.map(units, estimated_s=self.stop.elapsed_s), key=lambda r: r[0])]
+        for unit, point in zip(units, points, strict=True):
+            known = self.rows[unit.program]
+            self.rows[unit.program] = known + tuple(row for row in point.rows if row not in known)
+            self.found.solves += point.solves
+            self.found.add(point)
+        return points
+
+    # -- the ends ---------------------------------------------------------------------------------
+
+    def payoff(self) -> bool:
+        """Finds the ends of the frontier; False where there is no plan, or no time."""
+        best = [self._end(i) for i in range(len(self.objectives))]
+        ends = np.array([end for end in best if end is not None])
+        if self.found.unproven or len(ends) < len(best):
+            return False
+        self.ideal = ends.min(axis=0)
+        self.width = ends.max(axis=0) - self.ideal
+        self.found.ranges = dict(zip(self.objectives, self.width.tolist(), strict=True))
+        self._cover(self.found.points)
+        return True
+
+    def _end(self, i: int) -> Floats | None:
+        """The best plan in objective i and, at that best, in the others together."""
+        n = len(self.objectives)
+        first = np.where(np.arange(n) == i, 1.0, 0.0)
+        upper, best = np.full(n, np.inf), None
+        for program, data in enumerate(self.programs.data):
+            stages = [Stage(tuple(first.tolist()))]
+            if n > 1:
+                stages.append(Stage((1.0,) * n))
+            if data.may_idle:
+                stages.append(Stage((0.0,) * n, eager=1.0))
+            if self.stop.asked():
+                self._leave(upper)
+                return None
+            (point,) = self.solve([(program, upper, stages)])
+            if point.outcome.status in (Status.FEASIBLE, Status.UNKNOWN):
+                self._leave(upper)
+            if point.columns is not None:
+                best = point.columns
+                upper = np.where(np.arange(n) == i, best, np.inf)
+            self._report()
+        return best
+
+    # -- between the ends -------------------------------------------------------------------------
+
+    def search(self) -> None:
+        """Solves boxes, the largest first, until none is left or time is up."""
+        while self.boxes and not self.stop.asked():
+            chosen = self._next()
+            points = self.solve([(b.empty_in, b.upper, self._weighed(b.empty_in)) for b in chosen])
+            self.found.boxes += len(chosen)
+            for box, point in zip(chosen, points, strict=True):
+                self._settle(box, point)
+            self._cover([p.columns for p in points if p.columns is not None])
+            self._report()
+        for box in self.boxes:
+            self._leave(box.upper)
+
+    def _next(self) -> list[Box]:
+        """The largest boxes, taken off the list."""
+        size = sizes(self.boxes, self.ideal, np.where(self.width > 0, self.width, 1.0))
+        order = np.argsort(-size, kind="stable")[:GENERATION].tolist()
+        chosen = [self.boxes[i] for i in order]
+        self.boxes = [box for i, box in enumerate(self.boxes) if i not in order]
+        return chosen
+
+    def _weighed(self, program: int) -> list[Stage]:
+        """Objectives by their range, so that each counts alike."""
+        data = self.programs.data[program]
+        span = data.scaled(self.ideal + self.width) - data.scaled(self.ideal)
+        weights = 1.0 / np.maximum(span, SMALLEST_SPAN)
+        weighed = [Stage(tuple((weights / weights.max()).tolist()))]
+        return [*weighed, Stage((0.0,) * len(span), eager=1.0)] if data.may_idle else weighed
+
+    def _settle(self, box: Box, point: Point) -> None:
+        """What a solve says of its box."""
+        if point.outcome.status is Status.INFEASIBLE:
+            if box.empty_in + 1 < len(self.programs.data):
+                self.boxes.append(replace(box, empty_in=box.empty_in + 1))
+        elif point.outcome.status is Status.OPTIMAL:
+            self.boxes.append(box)  # its point splits it
         else:
-            found.unproven.append(_corner(objectives, upper))
-        found.add(index, point, outcome)
-    found.unproven += [_corner(objectives, u) for u in boxes]
+            self._leave(box.upper)
 
+    def _cover(self, points: Sequence[Floats] | Floats) -> None:
+        """Takes what the points cover off the boxes, and boxes that reach no further than the ideal point."""
+        step = self.programs.study.envelope.search.resolution_frac * self.width
+        for point in points:
+            self.boxes = shrink(self.boxes, point - step)
+        empty = [bool((box.upper <= self.ideal).any()) for box in self.boxes]
+        self.found.skipped += sum(empty)
+        self.boxes = [box for box, nothing in zip(self.boxes, empty, strict=True) if not nothing]
 
-def _progress(found: Proven, n_open: int, stop: Stop) -> Progress:
-    return Progress(
-        method="milp",
-        done=found.solves,
-        total=found.solves + n_open,
-        candidates=found.solves,
-        front=len(found.index),
-        elapsed_s=stop.elapsed_s,
-        note=f"{n_open} boxes open",
-    )
+    def _leave(self, upper: Floats) -> None:
+        """Notes a box that time leaves unproven."""
+        corner = {
+            o: float(abs(u)) if np.isfinite(u) else float("inf") for o, u in zip(self.objectives, upper, strict=True)
+        }
+        self.found.unproven.append(corner)
 
-
-def _corner(objectives: Sequence[str], upper: Floats) -> dict[str, float]:
-    return {o: float(abs(u)) if np.isfinite(u) else float("inf") for o, u in zip(objectives, upper, strict=True)}
-
-
-def _widest(boxes: Sequence[Floats]) -> int:
-    """The box whose corner is least bound: the fewest finite sides, then the largest sum."""
-    keys = [(np.isinf(u).sum(), float(np.where(np.isinf(u), 0.0, u).sum())) for u in boxes]
-    return max(range(len(boxes)), key=lambda i: keys[i])
-
-
-def shrink(boxes: Sequence[Floats], point: Floats) -> list[Floats]:
-    """Boxes that cover what a new point leaves open, without those inside another.
-
-    >>> shrink([np.array([np.inf, np.inf])], np.array([1.0, 2.0]))
-    [array([ 1., inf]), array([inf,  2.])]
-    """
-    kept = [u for u in boxes if not (point < u).all()]
-    fresh = []
-    for u in boxes:
-        if (point < u).all():
-            for axis in range(len(point)):
-                lowered = u.copy()
-                lowered[axis] = point[axis]
-                fresh.append(lowered)
-    result = list(kept)
-    for i, u in enumerate(fresh):
-        others = [*kept, *fresh[:i], *(v for v in fresh[i + 1 :] if not np.array_equal(u, v))]
-        if not any((u <= v).all() for v in others):
-            result.append(u)
-    return result
-
-
-def _rescore(study: Study, index: int) -> Floats:
-    """The model's own objectives of a plan; a plan that the model rejects is a bug."""
-    frame = score_index(study, np.array([index], dtype=np.int64))
-    if not bool(frame["feasible"].iloc[0]):
-        raise SelfCheckError(
-            f"the MILP's plan d{index} is infeasible when scored: {frame['infeasible_reason'].iloc[0]}"
+    def _report(self) -> None:
+        n_open, n = len(self.boxes), self.found.boxes
+        self.report(
+            Progress(
+                method="milp",
+                done=n,
+                total=n + n_open,
+                candidates=self.found.solves,
+                front=len(self.found.plans),
+                elapsed_s=self.stop.elapsed_s,
+                note=f"{n_open} boxes open",
+            )
         )
-    objectives = study.envelope.objectives.names
-    return minimised({o: frame[o].to_numpy(dtype=np.float64) for o in objectives}, objectives)[0]
-
-
-def check_agreement(solved: Floats, scored: Floats, objectives: Sequence[str], index: int) -> None:
-    """The solver's objectives against the model's score of the same plan, both scaled."""
-    for name, a, b in zip(objectives, solved, scored, strict=True):
-        if abs(a - b) > AGREE * max(abs(b), 1e-3):
-            raise SelfCheckError(f"design d{index}: the MILP gives {name} {a!r} (scaled), scoring gives {b!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from dse.errors import InputError
 from dse.model.screening import Explanation
 from dse.resolve import Study
 from dse.units import quantity
+from formulations.plan import Plan
 
 Values = NDArray[np.generic]
 Floats = NDArray[np.float64]
@@ -76,6 +77,28 @@ def violation(columns: Mapping[str, Floats], bounds: Mapping[str, tuple[float, f
 def score_index(study: Study, index: NDArray[np.int64]) -> pd.DataFrame:
     """Result frame of grid designs, in the order of their index."""
     return finish(study, study.space.score(index))
+
+
+def on_grid(index: NDArray[np.int64]) -> list[Plan]:
+    """Designs of the grid as plans."""
+    return [Plan(index=int(i)) for i in index]
+
+
+def score_plans(study: Study, plans: Sequence[Plan]) -> pd.DataFrame:
+    """Result frame of plans, in their order."""
+    index = np.array([p.index for p in plans if p.index is not None], dtype=np.int64)
+    if len(index) == len(plans):
+        return score_index(study, index)
+    return pd.concat([score_plan(study, plan) for plan in plans], ignore_index=True)
+
+
+def score_plan(study: Study, plan: Plan) -> pd.DataFrame:
+    """Result frame, of one row, of a program's plan."""
+    if plan.index is not None:
+        return score_index(study, np.array([plan.index], dtype=np.int64))
+    frame = score(study, plan.settings)
+    frame["design_id"] = pd.array([plan.design_id], dtype="str")
+    return frame
 
 
 def score(study: Study, settings: Mapping[str, Any]) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.cluster import map_units
+from dse.cluster import Workers
 from dse.columns import OBJECTIVE_SENSE
 from dse.pareto import RunningFront, minimised
 from dse.progress import Progress, Report, Stop
@@ -128,24 +128,24 @@ def explore(study: Study, *, workers: int, address: str, report: Report, stop: S
     blocks: dict[Outer, Block] = {}
     owner: dict[int, Outer] = {}
     n_purchases = math.prod(len(values) for _, values in study.space.outer_axes)
-    while found.trials < search.trials and len(blocks) < n_purchases and not stop.asked():
-        size = min(GENERATION, search.trials - found.trials)
-        for step in _steps(study, front, owner, blocks, rng, size // 2):
-            trials.enqueue_trial(step)
-        asked = [trials.ask() for _ in range(size)]
-        drawn = [study.space.suggest(t) for t in asked]
-        fresh = list(dict.fromkeys(o for o in drawn if o not in blocks))
-        work = map_units(run_block, study, fresh, workers=workers, address=address, estimated_s=search.trials * TRIAL_S)
-        landed = dict(work)
-        for position, outer in enumerate(fresh):
-            blocks[outer] = landed[position]
-            found.take(landed[position])
-            front.merge(landed[position].points, landed[position].index)
-            owner.update(dict.fromkeys(landed[position].index.tolist(), outer))
-        for trial, outer in zip(asked, drawn, strict=True):
-            _tell(trials, trial, blocks[outer])
-        found.trials += size
-        report(_progress(found, search.trials, len(front), f"{len(blocks)} of {n_purchases:.4g} purchases", stop))
+    with Workers(run_block, study, workers=workers, address=address) as pool:
+        while found.trials < search.trials and len(blocks) < n_purchases and not stop.asked():
+            size = min(GENERATION, search.trials - found.trials)
+            for step in _steps(study, front, owner, blocks, rng, size // 2):
+                trials.enqueue_trial(step)
+            asked = [trials.ask() for _ in range(size)]
+            drawn = [study.space.suggest(t) for t in asked]
+            fresh = list(dict.fromkeys(o for o in drawn if o not in blocks))
+            landed = dict(pool.map(fresh, estimated_s=search.trials * TRIAL_S))
+            for position, outer in enumerate(fresh):
+                blocks[outer] = landed[position]
+                found.take(landed[position])
+                front.merge(landed[position].points, landed[position].index)
+                owner.update(dict.fromkeys(landed[position].index.tolist(), outer))
+            for trial, outer in zip(asked, drawn, strict=True):
+                _tell(trials, trial, blocks[outer])
+            found.trials += size
+            report(_progress(found, search.trials, len(front), f"{len(blocks)} of {n_purchases:.4g} purchases", stop))
     order = np.argsort(front.index)
     found.index, found.points = front.index[order], front.points[order]
     return found

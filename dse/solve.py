@@ -1,21 +1,33 @@
 """The only door to MILP solvers: a Pyomo model in, a typed outcome out.
 
 HiGHS through Pyomo, one thread, no gap allowed. Every re-solve starts from a cleared solver: with some
-versions a persistent solver has reported wrong optima after a change of right-hand sides.
+versions a persistent solver has reported wrong optima after a change of right-hand sides. And no plan is
+believed: its integers are rounded and fixed, the rest is solved again, and bounds, rows and objective are
+computed from that in extended precision (64-bit mantissa).
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dse.errors import SelfCheckError
+
+Floats = NDArray[np.float64]
 
 GAP = 1e-9
 """A point whose gap is below this is proven optimal."""
 FEASIBILITY = 1e-9
+"""Largest violation of a row or bound that the solver may leave; rows are of order 1."""
+BROKEN = 1e-7
+"""A plan that breaks a row or bound by more than this, or whose objective is further from what the solver
+reported, is a wrong answer: rounding a binary that is off by the tolerance moves a row by less."""
 
 
 class Status(Enum):
@@ -31,7 +43,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One solve: status, objective, proven bound, relative gap, time [s]."""
+    """One solve: status, objective, proven bound, time [s]."""
 
     status: Status
     objective: float
@@ -65,7 +77,7 @@ class Solver:
         self._solved = False
 
     def solve(self, time_limit_s: float) -> Outcome:
-        """Solves the model as it stands; a plan, if any, is left in its variables."""
+        """Solves the model as it stands; a plan, if any, is checked and left in its variables."""
         from pyomo.contrib.solver.common.results import SolutionStatus, TerminationCondition
 
         if self._solved:
@@ -73,19 +85,18 @@ class Solver:
         self._highs.config.time_limit = max(time_limit_s, 0.01)
         started = time.perf_counter()
         results = self._highs.solve(self._model)
-        spent = time.perf_counter() - started
         if not self._solved and "is unknown" in (results.solver_log or ""):
             raise SelfCheckError(f"HiGHS does not know an option: {results.solver_log.splitlines()[0]}")
         self._solved = True
-        bound = results.objective_bound
-        if results.solution_status in (SolutionStatus.optimal, SolutionStatus.feasible):
-            results.solution_loader.load_vars()
-            optimal = results.solution_status == SolutionStatus.optimal
+        found = results.solution_status in (SolutionStatus.optimal, SolutionStatus.feasible)
+        if found:
+            bound = results.objective_bound
+            objective = self._checked(float(results.incumbent_objective), -np.inf if bound is None else float(bound))
             return Outcome(
-                status=Status.OPTIMAL if optimal else Status.FEASIBLE,
-                objective=float(results.incumbent_objective),
+                status=Status.OPTIMAL if results.solution_status == SolutionStatus.optimal else Status.FEASIBLE,
+                objective=objective,
                 bound=float("-inf") if bound is None else float(bound),
-                time_s=spent,
+                time_s=time.perf_counter() - started,
             )
         infeasible = results.termination_condition in (
             TerminationCondition.provenInfeasible,
@@ -95,5 +106,61 @@ class Solver:
             status=Status.INFEASIBLE if infeasible else Status.UNKNOWN,
             objective=float("nan"),
             bound=float("nan"),
-            time_s=spent,
+            time_s=time.perf_counter() - started,
         )
+
+    def _checked(self, reported: float, bound: float) -> float:
+        """The objective of the plan as its integers give it, which is loaded; SelfCheckError if it does not hold."""
+        highs = self._highs._solver_model
+        found = np.array(highs.getSolution().col_value)
+        lp = highs.getLp()
+        integer = np.flatnonzero(np.array([int(kind) for kind in lp.integrality_]) == 1)
+        values = _with_fixed(highs, lp, integer, found)
+        self._load(values)
+        row, column, objective = _recomputed(lp, values)
+        if max(row, column, abs(objective - reported)) > BROKEN or objective < bound - BROKEN:
+            raise SelfCheckError(
+                f"HiGHS reports objective {reported!r}, bound {bound!r}; its integers give {objective!r}, with a row "
+                f"broken by {row:.3g} and a bound by {column:.3g}; nothing is reported"
+            )
+        return objective
+
+    def _load(self, values: Floats) -> None:
+        """Values of the solver's columns into the model's variables."""
+        for name, column in self._highs._pyomo_var_to_solver_var_map.items():
+            self._highs._vars[name][0].set_value(values[column], skip_validation=True)
+
+
+def _with_fixed(highs: Any, lp: Any, integer: NDArray[np.intp], found: Floats) -> Floats:
+    """The columns with integers rounded and fixed, and the best of the rest; the solver is left as it was."""
+    if not len(integer):
+        return found
+    at = integer.astype(np.int32)
+    low, high = np.array(lp.col_lower_)[integer], np.array(lp.col_upper_)[integer]
+    whole = np.round(found[integer])
+    highs.changeColsBounds(len(at), at, whole, whole)
+    highs.clearSolver()
+    highs.setOptionValue("output_flag", False)
+    highs.run()
+    solved = highs.getSolution()
+    values = np.array(solved.col_value) if solved.value_valid else found
+    highs.changeColsBounds(len(at), at, low, high)
+    values[integer] = whole
+    return values
+
+
+def _recomputed(lp: Any, values: Floats) -> tuple[float, float, float]:
+    """Largest violation of a row, of a bound of a column, and the objective, in extended precision."""
+    x = values.astype(np.longdouble)
+    matrix = lp.a_matrix_
+    start, index = np.array(matrix.start_), np.array(matrix.index_)
+    products = np.array(matrix.value_).astype(np.longdouble) * np.repeat(x, np.diff(start)) if len(index) else x[:0]
+    activity = np.zeros(lp.num_row_, dtype=np.longdouble)
+    np.add.at(activity, index, products)
+    row = _outside(activity, lp.row_lower_, lp.row_upper_)
+    column = _outside(x, lp.col_lower_, lp.col_upper_)
+    return row, column, float((np.array(lp.col_cost_).astype(np.longdouble) * x).sum() + lp.offset_)
+
+
+def _outside(values: NDArray[np.longdouble], low: Sequence[float], high: Sequence[float]) -> float:
+    return float(np.maximum(np.array(low) - values, values - np.array(high)).max(initial=0.0))

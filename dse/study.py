@@ -172,6 +172,9 @@ class Search(Part):
     method: Method = "auto"
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     time_limit_s: Positive = 600.0
+    resolution_frac: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.01
+    """MILP only: every feasible design is matched by a reported one that is at most this share of each objective's
+    range worse; 0 finds every point."""
     trials: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     """Optuna only: trials, each of which scores a whole block of designs."""
 

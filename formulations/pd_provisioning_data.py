@@ -7,7 +7,7 @@ everything nonlinear inside one pool is in the table, and what is left for the p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 RATE, COST, POWER = "rate", "cost", "power"
+PHASES = ("prefill", "decode")
 RATE_COLUMNS = ("throughput_tok_s", "requests_s", "input_tok_s")
 
 
@@ -77,6 +78,11 @@ class ProvisioningData:
         """The user's bounds, scaled."""
         return {i: (low / self.scale[i], high / self.scale[i]) for i, (low, high) in self.bounds.items()}
 
+    @property
+    def may_idle(self) -> bool:
+        """Whether rate is no objective."""
+        return RATE not in self.objectives
+
     def scaled(self, point: Floats) -> Floats:
         """The program's objectives for a point of minimised columns."""
         return np.asarray(point / (np.array([self.scale[o] for o in self.objectives]) * self.column_units))
@@ -93,8 +99,8 @@ class ProvisioningData:
 
     @property
     def scale(self) -> dict[str, float]:
-        """Largest rate, cost and power that the options reach."""
-        rate = sum(float(_best_rate(p)) for p in self.pools)
+        """Rate, cost and power that no plan exceeds."""
+        rate = sum(_best_rate(p) for p in self.pools) if self.stealing else _split_rate(self.pools)
         cost = sum(float((p.idle_usd_per_h + p.busy_usd_per_h).max()) for p in self.pools)
         power = sum(float(p.power_w.max()) for p in self.pools)
         n_pairs = len(self.pools) * (len(self.pools) - 1) / 2
@@ -203,6 +209,7 @@ def _provisioning_data(
     ]
     if any(not len(p.row) for p in pools):
         return None
+    pools = worth_picking(pools, system)
     axis = {**dict.fromkeys(RATE_COLUMNS, RATE), "cost_usd_per_h": COST, "power_w": POWER}
     return ProvisioningData(
         regime=regime,
@@ -254,6 +261,65 @@ def _pool_options(t: PoolTable, listed: NDArray[np.bool_], system: System, count
     )
 
 
+def worth_picking(pools: Sequence[PoolOptions], system: System) -> list[PoolOptions]:
+    """The options that another of the same pool does not make pointless: no dearer, in the same role, no slower.
+
+    Lossless, since a plan's rate does not fall when one of its pools is faster: under work stealing the flows are
+    free; under split the pool takes a larger share, which hurts only where its link then fills, so a faster option
+    counts only if no link can fill. Where busy devices cost more nothing is dropped: there a slower one is cheaper.
+    """
+    if any(bool((p.busy_usd_per_h > 0).any()) for p in pools):
+        return list(pools)
+    narrowest = float(system.links.byte_s.min()) / system.request_kv_byte
+    most_prefill, most_decode = (max(float(getattr(p, f"{phase}_rate").max()) for p in pools) for phase in PHASES)
+    kept = []
+    for p in pools:
+        if system.stealing:
+            better, held = _stolen(p), np.ones(len(p.row), dtype=np.bool_)
+        else:
+            better = np.column_stack([p.prefill_rate, p.decode_rate, p.both_rate, *_held_rates(p)])
+            held = (np.minimum(p.prefill_rate, most_decode) <= narrowest) & (
+                np.minimum(p.decode_rate, most_prefill) <= narrowest
+            )
+        kept.append(_only(p, ~_pointless(p, better, held)))
+    return kept
+
+
+def _held_rates(p: PoolOptions) -> list[Floats]:
+    """Rates that meet the TTFT limit, and as a share of the prefill rate, by link."""
+    if p.ttft_rate is None:
+        return []
+    share = np.divide(p.ttft_rate, p.prefill_rate[:, None], out=np.zeros_like(p.ttft_rate), where=p.prefills[:, None])
+    return [*np.where(p.prefills[:, None], p.ttft_rate, 0.0).T, *share.T]
+
+
+def _stolen(p: PoolOptions) -> Floats:
+    """Rates of every class in both phases, and alone (K, 2 C + 1)."""
+    seconds = np.concatenate([p.config_prefill_s, p.config_decode_s], axis=1)[p.config]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates = np.where(p.active[:, None], p.instances[:, None] / seconds, 0.0)
+    return np.column_stack([rates, p.alone_rate])
+
+
+def _pointless(p: PoolOptions, better: Floats, held: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Options (K,) that another, `held` one equals or betters in everything; of equals all but the first."""
+    gain = np.column_stack([better, p.listed, ~p.active, -p.idle_usd_per_h, -p.power_w])
+    found = np.zeros(len(p.row), dtype=np.bool_)
+    for k in range(len(p.row)):
+        no_worse = (gain >= gain[k]).all(axis=1) & held & ~found
+        equal = (gain == gain[k]).all(axis=1)
+        no_worse &= ~equal | (np.arange(len(found)) < k)
+        found[k] = bool(no_worse.any())
+    return found
+
+
+def _only(p: PoolOptions, keep: NDArray[np.bool_]) -> PoolOptions:
+    """The same pool with fewer options."""
+    of_configs = ("config_prefill_s", "config_decode_s")
+    taken = {f.name: getattr(p, f.name) for f in fields(p)}
+    return replace(p, **{k: v[keep] for k, v in taken.items() if v is not None and k not in of_configs})
+
+
 def least_rate(data: ProvisioningData) -> float:
     """A rate below that of every plan that serves anything: capacities and links are all at least this."""
 
@@ -274,6 +340,14 @@ def least_rate(data: ProvisioningData) -> float:
     rates = [r for p in data.pools for r in (p.prefill_rate, p.decode_rate, p.both_rate)]
     held = [p.ttft_rate for p in data.pools if p.ttft_rate is not None]
     return 0.5 * min(smallest(*rates, *held), through_link)
+
+
+def _split_rate(pools: Sequence[PoolOptions]) -> float:
+    """Requests/s that no split fleet exceeds."""
+    prefill, decode, both = (
+        sum(float(getattr(p, f"{phase}_rate").max()) for p in pools) for phase in ("prefill", "decode", "both")
+    )
+    return max(min(prefill, decode) + both, *(float(p.alone_rate.max()) for p in pools))
 
 
 def _best_rate(p: PoolOptions) -> float:

@@ -4,7 +4,8 @@ Sets        OBJECTIVES i, LIMITS j  quantities of the plan, each scaled to about
 Parameters  weight[i] of objective i, upper[i] its bound: the frontier search moves both
             low[j], high[j]  the user's limits;  strain[j] price of breaking limit j, allowed[j] by how much
 Variables   excess[j]  share by which the plan breaks limit j; 0 unless a relaxation is asked for
-Minimise    sum_i weight[i] minimised[i] + sum_j strain[j] excess[j]            weigh_objectives
+            eager  price on the bonus: what a plan should do as far as it can even where it is no objective
+Minimise    sum_i weight[i] minimised[i] + sum_j strain[j] excess[j] - eager bonus       weigh_objectives
 Subject to  minimised[i] <= upper[i]                                            respect_bounds
             quantity[j] <= high (1 + excess)                                    respect_limits
             quantity[j] >= low (1 - excess)                                     respect_minima
@@ -16,43 +17,17 @@ Any positive weights give a plan that no other plan inside the box dominates.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyomo.environ as pyo
 from numpy.typing import NDArray
 
+from .plan import NO_BOUND, Plan, Program
+
+__all__ = ["Plan", "add_objectives", "objective_values"]
+
 Floats = NDArray[np.float64]
-
-NO_BOUND = 2.0
-"""No scaled quantity is larger than 1."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """A design that a program found: its number in the grid, or its `--set` keys where the grid lacks it."""
-
-    index: int | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-
-class Program(Protocol):
-    """What the frontier search asks of one program's data."""
-
-    @property
-    def objectives(self) -> Sequence[str]:
-        """Quantities that are minimised, in the order of the study's objective columns; names of `minimised`."""
-        ...
-
-    @property
-    def limits(self) -> Mapping[str, tuple[float, float]]:
-        """Scaled quantity -> (low, high) where the user bounds it; infinite where not."""
-        ...
-
-    def scaled(self, point: Floats) -> Floats:
-        """The program's minimised objectives for a point of minimised columns (M,); increasing in each."""
-        ...
 
 
 def add_objectives(
@@ -60,13 +35,14 @@ def add_objectives(
 ) -> None:
     """Ends a model: `quantities` are its scaled expressions, of which those in `maximised` count negative.
 
-    `bonus` is taken off the objective: a small price on what a plan should do even where it is no objective.
+    `bonus` is what a plan should do as far as it can, where that is no objective: run at its capacity.
     """
     m.OBJECTIVES = pyo.Set(initialize=list(data.objectives))
     m.LIMITS = pyo.Set(initialize=[j for j in quantities if any(np.isfinite(data.limits[j]))])
     m.minimised = pyo.Expression(m.OBJECTIVES, rule=lambda m, i: -quantities[i] if i in maximised else quantities[i])
     m.weight = pyo.Param(m.OBJECTIVES, mutable=True, initialize=1.0, doc="weight[i]")
     m.upper = pyo.Param(m.OBJECTIVES, mutable=True, initialize=NO_BOUND, doc="upper[i]")
+    m.eager = pyo.Param(mutable=True, initialize=0.0)
     m.strain = pyo.Param(m.LIMITS, mutable=True, initialize=0.0, doc="strain[j]")
     m.allowed = pyo.Param(m.LIMITS, mutable=True, initialize=0.0, doc="allowed[j]")
     m.excess = pyo.Var(m.LIMITS, domain=pyo.NonNegativeReals, doc="excess[j]")
@@ -74,7 +50,7 @@ def add_objectives(
     @m.Objective(doc="scaled")
     def weigh_objectives(m: pyo.ConcreteModel) -> Any:
         broken = pyo.quicksum(m.strain[j] * m.excess[j] for j in m.LIMITS)
-        return pyo.quicksum(m.weight[i] * m.minimised[i] for i in m.OBJECTIVES) + broken - bonus
+        return pyo.quicksum(m.weight[i] * m.minimised[i] for i in m.OBJECTIVES) + broken - m.eager * bonus
 
     @m.Constraint(m.OBJECTIVES)
     def respect_bounds(m: pyo.ConcreteModel, i: str) -> Any:

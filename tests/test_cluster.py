@@ -18,15 +18,17 @@ def triple(shared: int, unit: int) -> int:
 
 
 def test_units_run_here_in_order() -> None:
-    assert list(cluster.map_units(triple, 3, [1, 2, 5])) == [(0, 3), (1, 6), (2, 15)]
+    with cluster.Workers(triple, 3) as pool:
+        assert list(pool.map([1, 2, 5])) == [(0, 3), (1, 6), (2, 15)]
 
 
 def test_little_work_never_starts_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("Ray was started")
 
-    monkeypatch.setattr(cluster, "_map_on_ray", refuse)
-    assert dict(cluster.map_units(triple, 2, [4], workers=2, estimated_s=1.0)) == {0: 8}
+    monkeypatch.setattr(cluster.Workers, "_start", refuse)
+    with cluster.Workers(triple, 2, workers=2) as pool:
+        assert dict(pool.map([4], estimated_s=1.0)) == {0: 8}
 
 
 @pytest.mark.slow

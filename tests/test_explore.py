@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from dse.progress import Progress, Stop, silent, throttled
 from dse.resolve import Study
 from dse.scoring import score_index
 from dse.whatif import one_more
+from formulations.plan import Plan
 
 THREE = [
     {"device": "a100-40gb-sxm", "name": "gpu", "count": [0, 4]},
@@ -108,14 +110,14 @@ def test_a_design_that_scores_differently_twice_exits_1(
 ) -> None:
     path = tmp_path / "study.toml"
     path.write_text(tomli_w.dumps(small_study()))
-    true_score = explore.score_index
+    true_score = explore.score_plans
 
-    def wrong(study: Study, index: np.ndarray) -> object:
-        frame = true_score(study, index)
+    def wrong(study: Study, plans: Sequence[Plan]) -> object:
+        frame = true_score(study, plans)
         frame["throughput_tok_s"] *= 1.001
         return frame
 
-    monkeypatch.setattr(explore, "score_index", wrong)
+    monkeypatch.setattr(explore, "score_plans", wrong)
     with pytest.raises(SelfCheckError):
         run(Study.load(path))
     monkeypatch.setattr("sys.argv", ["dse", "run", str(path), "--out", str(tmp_path / "out")])

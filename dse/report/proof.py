@@ -101,10 +101,19 @@ def proof_text(info: Mapping[str, Any]) -> str:
     if proof["kind"] == "milp":
         gap = float(proof.get("largest_gap") or 0.0)
         return (
-            f"{proof['solves']:,} exact programs, largest proven gap {gap:.2g}; no design lies above the "
-            f"frontier by more than this and the step of {float(proof['step_frac']):g} of each bound"
+            f"{proof['solves']:,} exact programs over {proof['boxes']:,} boxes, largest proven gap {gap:.2g}; "
+            + _cover_text(float(proof["resolution_frac"]))
         )
     return "none: a search found these designs; better ones may exist"
+
+
+def _cover_text(resolution_frac: float) -> str:
+    if resolution_frac == 0:
+        return "no design beats the frontier: every point of it was found"
+    return (
+        f"for every design there is a point of the frontier that is at most {resolution_frac:.3g} of the range "
+        "worse in every objective (search.resolution_frac; 0 finds every point)"
+    )
 
 
 def study_text(study: Study) -> str:

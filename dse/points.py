@@ -1,0 +1,238 @@
+"""One point of a frontier: a program solved in a box, its plan scored again by the model.
+
+A solve is a unit of work that any process can do: the programs travel once, each process keeps the models it
+has built. A formulation may leave out rows that few plans break: `refine` names those that the plan breaks,
+`add_row` adds one, and the box is solved again. What a solve has learned goes back to the caller; the model starts
+the next solve with the rows that the caller hands out, in their order, so that a solve gives the same plan in
+every process.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.errors import MethodError, SelfCheckError
+from dse.pareto import minimised
+from dse.progress import Stop
+from dse.resolve import Study
+from dse.scoring import bounds_of, score_plan
+from dse.solve import Outcome, Solver, Status
+from formulations.plan import NO_BOUND, Plan, Program
+
+Floats = NDArray[np.float64]
+Row = tuple[float, ...]
+"""A row that a formulation left out, in plain numbers."""
+
+STEP = 1e-7
+"""How far past a known optimum a box starts, as a share of each objective's scale; points closer
+together than this in some objective may be told apart by the solver's tolerance only."""
+TIE = 1e-8
+"""Slack that a stage leaves to the next, in scaled objectives: more than the solver's tolerance."""
+AGREE = 1e-9
+"""Largest relative difference of a program's objective and the model's score of its plan."""
+SMALL = 1e-3
+"""Scaled objectives below this are compared as if they were this large."""
+MOST_EXCESS = 1e6
+"""A relaxation may break a limit by this many times its size: more is no relaxation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Programs:
+    """The programs of a study."""
+
+    study: Study
+    data: tuple[Program, ...]
+    key: str
+    """Tells them from those of other explorations, wherever they travel."""
+
+    @property
+    def formulation(self) -> ModuleType:
+        """The module that builds them."""
+        if self.study.paradigm.formulation is None:
+            raise MethodError(refusal(self.study))
+        return self.study.paradigm.formulation()
+
+
+class Stage(NamedTuple):
+    """One solve of several in a row: what is minimised while the stages before stay at their best."""
+
+    weights: tuple[float, ...]
+    """Of scaled objectives."""
+    strain: float = 0.0
+    """Of breaking a limit by its own size; 0: limits hold."""
+    eager: float = 0.0
+    """Of running below capacity."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One point asked for: a program, the box, what is minimised, rows known to be needed, and the time it has."""
+
+    program: int
+    upper: tuple[float, ...]
+    """Of minimised columns; plans lie strictly below."""
+    stages: tuple[Stage, ...]
+    rows: tuple[Row, ...] = ()
+    time_limit_s: float = np.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """What a solve gave: the plan and its minimised columns where there is one."""
+
+    outcome: Outcome
+    plan: Plan | None = None
+    columns: Floats | None = None
+    solves: int = 1
+    rows: tuple[Row, ...] = ()
+    """Rows that were missing."""
+
+
+def refusal(study: Study) -> str:
+    """Why the MILP cannot answer this study exactly; empty where it can."""
+    if study.paradigm.formulation is None:
+        return f'milp: {study.envelope.paradigm} has no exact program; use method = "exhaustive" or "optuna"'
+    formulation = study.paradigm.formulation()
+    refused: str = formulation.refusal(study.space, study.envelope.objectives.names, bounds_of(study))
+    return refused
+
+
+def programs_of(study: Study) -> Programs:
+    """The programs of a study; MethodError where they cannot answer it exactly."""
+    refused = refusal(study)
+    if refused or study.paradigm.formulation is None:
+        raise MethodError(refused)
+    found = study.paradigm.formulation().programs(study.space, study.envelope.objectives.names, bounds_of(study))
+    return Programs(study=study, data=tuple(found), key=secrets.token_hex(8))
+
+
+@dataclass(slots=True)
+class _Built:
+    """A program's model as this process keeps it between solves."""
+
+    model: Any
+    solver: Solver
+    rows: tuple[Row, ...] = ()
+
+
+_KNOWN: dict[str, Programs] = {}
+"""Programs by their key: a copy that travels here again is not unpacked into new tables."""
+_BUILT: dict[tuple[str, int], _Built] = {}
+"""Their models by number."""
+
+
+def forget() -> None:
+    """Drops what this process keeps of programs."""
+    _KNOWN.clear()
+    _BUILT.clear()
+
+
+def _built(programs: Programs, unit: Unit) -> _Built:
+    """The unit's model with exactly the unit's rows; a model with others is built anew."""
+    key = (programs.key, unit.program)
+    built = _BUILT.get(key)
+    if built is None or built.rows != unit.rows[: len(built.rows)]:
+        model = programs.formulation.build_model(programs.data[unit.program])
+        built = _BUILT[key] = _Built(model, Solver(model, programs.study.envelope.search.seed))
+    for row in unit.rows[len(built.rows) :]:
+        programs.formulation.add_row(built.model, programs.data[unit.program], row)
+    built.rows = unit.rows
+    return built
+
+
+def solve_unit(programs: Programs, unit: Unit) -> Point:
+    """Solves one program in one box, stage by stage; what a worker runs."""
+    programs = _KNOWN.setdefault(programs.key, programs)
+    data, formulation = programs.data[unit.program], programs.formulation
+    built, stop = _built(programs, unit), Stop(time_limit_s=unit.time_limit_s)
+    upper = np.minimum(data.scaled(np.array(unit.upper)) - STEP, NO_BOUND)
+    solved: list[Outcome] = []
+    for limit in built.model.LIMITS:
+        built.model.allowed[limit] = 0.0
+    for stage in unit.stages:
+        _aim(built.model, data, upper, stage)
+        solved += _refined(programs, unit.program, built, stop)
+        if solved[-1].status not in (Status.OPTIMAL, Status.FEASIBLE):
+            break
+        held = np.array(stage.weights) > 0
+        upper[held] = np.minimum(upper, formulation.objective_values(built.model) + TIE)[held]
+        if stage.strain:
+            _keep_excess(built.model)
+    outcome = _together(solved, len(unit.stages))
+    fresh = built.rows[len(unit.rows) :]
+    if outcome.status not in (Status.OPTIMAL, Status.FEASIBLE):
+        return Point(outcome=outcome, solves=len(solved), rows=fresh)
+    plan = formulation.extract(built.model, data, programs.study.space)
+    columns = rescored(programs.study, plan, limits_hold=not any(s.strain for s in unit.stages))
+    check_agreement(formulation.objective_values(built.model), data.scaled(columns), data.objectives, plan.design_id)
+    return Point(outcome=outcome, plan=plan, columns=columns, solves=len(solved), rows=fresh)
+
+
+def _refined(programs: Programs, program: int, built: _Built, stop: Stop) -> list[Outcome]:
+    """Solves until the plan breaks no row that was left out; a plan that time leaves unfinished counts as none."""
+    data, formulation, outcomes = programs.data[program], programs.formulation, []
+    while True:
+        outcomes.append(built.solver.solve(stop.left_s))
+        if outcomes[-1].status not in (Status.OPTIMAL, Status.FEASIBLE):
+            return outcomes
+        missing = tuple(formulation.refine(built.model, data)) if hasattr(formulation, "refine") else ()
+        if not missing:
+            return outcomes
+        for row in missing:
+            formulation.add_row(built.model, data, row)
+        built.rows += missing
+
+
+def _together(solved: Sequence[Outcome], n_stages: int) -> Outcome:
+    """The stages as one outcome: the largest gap, the time of all; infeasible only in the first stage."""
+    last = solved[-1]
+    found = [o for o in solved if o.status in (Status.OPTIMAL, Status.FEASIBLE)]
+    status = last.status
+    if status is Status.INFEASIBLE and n_stages > 1 and len(found) == len(solved) - 1 and found:
+        raise SelfCheckError("a plan of one stage is infeasible in the next; nothing is reported")
+    if any(o.status is Status.FEASIBLE for o in solved) and status is Status.OPTIMAL:
+        status = Status.FEASIBLE
+    worst = max(found, key=lambda o: o.gap, default=last)
+    return replace(worst, status=status, time_s=sum(o.time_s for o in solved))
+
+
+def _aim(model: Any, data: Program, upper: Floats, stage: Stage) -> None:
+    """Sets the box, and what is minimised."""
+    for name, bound, weight in zip(data.objectives, upper, stage.weights, strict=True):
+        model.upper[name] = float(bound)
+        model.weight[name] = weight
+    model.eager = stage.eager
+    for limit in model.LIMITS:
+        model.strain[limit] = stage.strain
+        if stage.strain:
+            model.allowed[limit] = MOST_EXCESS
+
+
+def _keep_excess(model: Any) -> None:
+    """Later stages break limits by no more than this one."""
+    for limit in model.LIMITS:
+        model.allowed[limit] = float(model.excess[limit].value or 0.0) + TIE
+
+
+def rescored(study: Study, plan: Plan, *, limits_hold: bool = True) -> Floats:
+    """The model's own minimised columns of a plan; a plan that the model rejects is a bug."""
+    frame = score_plan(study, plan)
+    if limits_hold and not bool(frame["feasible"].iloc[0]):
+        reason = frame["infeasible_reason"].iloc[0]
+        raise SelfCheckError(f"the MILP's plan {plan.design_id} is infeasible when scored: {reason}")
+    objectives = study.envelope.objectives.names
+    return minimised({o: frame[o].to_numpy(dtype=np.float64) for o in objectives}, objectives)[0]
+
+
+def check_agreement(solved: Floats, scored: Floats, objectives: Sequence[str], design_id: str) -> None:
+    """The program's objectives, of its integers, against the model's score of the same plan, both scaled."""
+    for name, a, b in zip(objectives, solved, scored, strict=True):
+        if abs(a - b) > AGREE * max(abs(b), SMALL):
+            raise SelfCheckError(f"design {design_id}: the MILP gives {name} {a!r} (scaled), scoring gives {b!r}")

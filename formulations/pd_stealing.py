@@ -1,0 +1,93 @@
+"""Work stealing: requests go wherever they serve best. Symbols and what is bought: `pd_provisioning`.
+
+Parameters  a[p,j,c], d[p,j,c]  seconds of one instance to prefill, to decode a request of class c
+            A[p,k]  stand-alone rate of an option;  v[c]  KV bytes of class c;  q[c]  share of class c
+Variables   flow[p,o,c], inside[p,j,c], outside[p,j,c]  requests/s: routed, prefilled, decoded
+            alone      one pool only, binary
+Subject to  sum_{p,o} flow[p,o,c] >= q[c] (rate - alone)                        serve_every_class
+            sum_j inside[p,j,c] = sum_o flow[p,o,c]                             assign_prefill_work
+            sum_j outside[o,j,c] = sum_p flow[p,o,c]                            assign_decode_work
+            sum_c (a inside + d outside) <= sum_{k in j} n pick                 respect_capacity
+            outside[p,j,c] <= sum_{k in j} pick   where decoding takes no time  decode_where_picked
+            sum_c v[c] flow[p,o,c] <= sum_l S use                               respect_link
+            rate <= sum A pick + (1 - alone)                                    serve_alone
+            1 + (pools - 1)(1 - alone) >= pools bought >= 2 - alone             count_pools
+
+1 suffices in serve_alone and serve_every_class, since the scaled rate never exceeds 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyomo.environ as pyo
+
+from .pd_choice import bandwidth, picked
+from .pd_provisioning_data import ProvisioningData
+
+
+def add_stealing(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> None:
+    """Flows that go wherever they serve best; busy devices cost nothing more (other studies are refused)."""
+    classes = range(len(data.class_share))
+    m.flow = pyo.Var(m.POOLS, m.POOLS, classes, bounds=(0, 1), doc="flow[p,o,c], scaled")
+    can_prefill = [
+        (p, *jc) for p, t in enumerate(data.pools) for jc in np.argwhere(np.isfinite(t.config_prefill_s)).tolist()
+    ]
+    can_decode = [
+        (p, *jc) for p, t in enumerate(data.pools) for jc in np.argwhere(np.isfinite(t.config_decode_s)).tolist()
+    ]
+    m.inside = pyo.Var(can_prefill, bounds=(0, 1), doc="inside[p,j,c], scaled")
+    m.outside = pyo.Var(can_decode, bounds=(0, 1), doc="outside[p,j,c], scaled")
+    m.alone = pyo.Var(domain=pyo.Binary, doc="alone")
+    if not data.alone_allowed:
+        m.alone.fix(0)
+    configs = sorted({i[:2] for i in (*can_prefill, *can_decode)})
+    bought = sum(picked(m, p, t.active) for p, t in enumerate(data.pools))
+
+    @m.Constraint(classes)
+    def serve_every_class(m: pyo.ConcreteModel, c: int) -> Any:
+        total = sum(m.flow[p, o, c] for p in m.POOLS for o in m.POOLS)
+        return total >= float(data.class_share[c]) * (m.rate - m.alone)
+
+    @m.Constraint(m.POOLS, classes)
+    def assign_prefill_work(m: pyo.ConcreteModel, p: int, c: int) -> Any:
+        done = pyo.quicksum(m.inside[i] for i in can_prefill if i[0] == p and i[2] == c)
+        return done == sum(m.flow[p, o, c] for o in m.POOLS)
+
+    @m.Constraint(m.POOLS, classes)
+    def assign_decode_work(m: pyo.ConcreteModel, o: int, c: int) -> Any:
+        done = pyo.quicksum(m.outside[i] for i in can_decode if i[0] == o and i[2] == c)
+        return done == sum(m.flow[p, o, c] for p in m.POOLS)
+
+    @m.Constraint(configs)
+    def respect_capacity(m: pyo.ConcreteModel, p: int, j: int) -> Any:
+        t = data.pools[p]
+        instances = np.where(t.config == j, t.instances, 0.0)
+        unit = float(instances.max()) or 1.0  # a configuration nobody may pick has no capacity at all
+        prefill = pyo.quicksum(
+            t.config_prefill_s[i[1:]] * rates / unit * m.inside[i] for i in can_prefill if i[:2] == (p, j)
+        )
+        decode = pyo.quicksum(
+            t.config_decode_s[i[1:]] * rates / unit * m.outside[i] for i in can_decode if i[:2] == (p, j)
+        )
+        return prefill + decode <= picked(m, p, instances / unit)
+
+    @m.Constraint([i for i in can_decode if data.pools[i[0]].config_decode_s[i[1:]] == 0])
+    def decode_where_picked(m: pyo.ConcreteModel, p: int, j: int, c: int) -> Any:
+        t = data.pools[p]
+        return m.outside[p, j, c] <= picked(m, p, (t.config == j) & t.active)
+
+    @m.Constraint(m.PAIRS)
+    def respect_link(m: pyo.ConcreteModel, p: int, o: int) -> Any:
+        unit = data.widest_byte_s
+        carried = pyo.quicksum(data.class_kv_byte[c] * rates / unit * m.flow[p, o, c] for c in classes)
+        return carried <= bandwidth(m, data)
+
+    @m.Constraint()
+    def serve_alone(m: pyo.ConcreteModel) -> Any:
+        return m.rate <= sum(picked(m, p, t.alone_rate / rates) for p, t in enumerate(data.pools)) + (1 - m.alone)
+
+    m.count_pools = pyo.ConstraintList()
+    m.count_pools.add(bought <= 1 + (len(data.pools) - 1) * (1 - m.alone))
+    m.count_pools.add(bought >= 2 - m.alone)
