@@ -24,6 +24,7 @@ from dse.files import whole, write_whole
 from dse.pareto import minimised, nondominated
 from dse.progress import Report, Stop, silent
 from dse.recommend import recommend
+from dse.relaxation import in_words, relaxations
 from dse.resolve import Study
 from dse.scoring import bounds_of, on_grid, score_index, score_plans, violation
 from dse.uncertainty import trust, with_intervals
@@ -159,7 +160,7 @@ def run(
     found = EXPLORERS[chosen](study, report, stop)
     wall_s = time.perf_counter() - started
     frontier = _verified(study, found.plans, found.points)
-    candidates, advice = _candidates(study, found.plans, frontier), _advice(study, frontier, found.nearest)
+    candidates, advice = _candidates(study, found.plans, frontier), _advice(study, frontier, found.nearest, stop)
     _check_cover(study, found.proof, frontier, candidates)
     pick = frontier.iloc[advice["recommended"]["position"]] if len(frontier) else None
     info: dict[str, Any] = {
@@ -188,13 +189,20 @@ def run(
     return Result(study=study, frontier=frontier, candidates=candidates, info=info)
 
 
-def _advice(study: Study, frontier: pd.DataFrame, nearest: int) -> dict[str, Any]:
+def _advice(study: Study, frontier: pd.DataFrame, nearest: int, stop: Stop) -> dict[str, Any]:
     """The pick and what raised limits would let in; without a frontier, why nothing is feasible."""
     if not len(frontier):
-        return {"infeasible": diagnose(study, nearest)}
+        return {"infeasible": {**diagnose(study, nearest), "relaxations": _relaxations(study, nearest, stop)}}
     position, rule = recommend(study, frontier)
     pick = {"position": position, "design_id": str(frontier["design_id"].iloc[position]), "rule": rule}
     return {"recommended": pick, "raised_limits": raised_limits(study, frontier)}
+
+
+def _relaxations(study: Study, nearest: int, stop: Stop) -> list[dict[str, Any]]:
+    """What would make a study feasible that was searched to the end."""
+    if stop.reason:
+        return []
+    return relaxations(study, Plan(index=nearest) if nearest >= 0 else None, stop)
 
 
 def with_overrides(study: Study, method: str | None, workers: int | None) -> Study:
@@ -284,10 +292,9 @@ def diagnose(study: Study, nearest: int) -> dict[str, Any]:
 
 
 def _nearest(study: Study, row: pd.Series) -> dict[str, Any]:
-    design = ", ".join(f"{int(row[f'n_{p}'])} x {p}" for p in study.space.pool_names if row[f"n_{p}"] > 0)
     return {
         "nearest": str(row["design_id"]),
-        "design": design,
+        "design": in_words(study, row),
         "reasons": [part for part in str(row["infeasible_reason"]).split("; ") if part],
     }
 

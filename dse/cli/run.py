@@ -221,6 +221,8 @@ def _print_one_more(result: Result) -> None:
 
 
 def _print_infeasible(result: Result) -> None:
+    from dse.report.relaxed import relaxation_text
+
     found = result.info["infeasible"]
     if found["nearest"]:
         typer.echo(f"No feasible design. Nearest is {found['nearest']}: {found['design']}", err=True)
@@ -228,3 +230,5 @@ def _print_infeasible(result: Result) -> None:
         typer.echo("No feasible design: none can run.", err=True)
     for reason in found["reasons"]:
         typer.echo(f"  {reason}", err=True)
+    for relaxation in found["relaxations"]:
+        typer.echo(f"  feasible with {relaxation_text(relaxation)}: {relaxation['design']}", err=True)

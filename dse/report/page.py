@@ -23,6 +23,7 @@ from dse.report.designs import (
 from dse.report.frontier_rows import distinct_rows, frontier_table
 from dse.report.layout import setup
 from dse.report.proof import GRADES, evidence, method_lines, study_text
+from dse.report.relaxed import relaxation_text
 from dse.report.rows import Row, part_list
 from dse.report.trust import trust
 from dse.report.why import why
@@ -63,7 +64,7 @@ def context(result: Result) -> dict[str, Any]:
         "complete": result.complete,
         "stopped": _stopped(info),
         "infeasible": info.get("infeasible") if row is None else None,
-        "demand": study.space.demand is not None,
+        "relaxations": _relaxations(info),
         **(_pick(result, row) if row is not None else {"figures": []}),
         "charts": charts,
         "spec": Markup(charts.spec) if charts else "",
@@ -80,6 +81,12 @@ def context(result: Result) -> dict[str, Any]:
         "glossary": glossary(study.envelope.paradigm),
         "css": Markup((HERE / "report.css").read_text(encoding="utf-8")),
     }
+
+
+def _relaxations(info: dict[str, Any]) -> list[dict[str, str]]:
+    """What would make an infeasible study feasible."""
+    found = (info.get("infeasible") or {}).get("relaxations", [])
+    return [{"limits": relaxation_text(r), "design": r["design"]} for r in found]
 
 
 def _pick(result: Result, row: Row) -> dict[str, Any]:
