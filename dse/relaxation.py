@@ -11,7 +11,6 @@ Every relaxation is checked: its design, scored under the relaxed study, is feas
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -74,36 +73,12 @@ def relaxations(study: Study, nearest: Plan | None, stop: Stop) -> list[dict[str
     return [asdict(r) for r in found]
 
 
-def relaxed(study: Study, changes: Mapping[str, float]) -> Study:
-    """The study with limits at other values, by their key; infinite: without."""
-    raw = study.envelope.model_dump(mode="json", exclude_unset=True)
-    for key, value in changes.items():
-        *path, name = key.split(".")
-        table = raw
-        for part in path:
-            table = table[part]
-        if not math.isfinite(value):
-            del table[name]
-        elif isinstance(table[name], dict):
-            side = "max" if value > _numbers(table[name])[1] else "min"
-            table[name] = {**table[name], side: value}
-        else:
-            table[name] = value
-    if "demand" in raw and not raw["demand"]:
-        del raw["demand"]
-    return Study.from_dict(raw, folder=study.folder, file=study.name)
-
-
-def _numbers(bound: Mapping[str, float]) -> tuple[float, float]:
-    return float(bound.get("min", -math.inf)), float(bound.get("max", math.inf))
-
-
-def _keys(study: Study) -> dict[str, str]:
-    """Bounded column -> key of the study; a demand stands for its column."""
-    keys = {name: f"limits.{name}" for name in study.envelope.limits.bounds()}
-    if study.space.demand is not None and bounds_of(study)[study.space.demand[0]][0] == study.space.demand[1]:
-        keys[study.space.demand[0]] = f"demand.{study.space.demand[0]}"
-    return keys
+def _key(study: Study, name: str, *, low: bool) -> str:
+    """Key of the study that bounds a column from below, or from above."""
+    if low and study.space.demand is not None and study.space.demand == (name, bounds_of(study)[name][0]):
+        return f"demand.{name}"
+    given = study.envelope.limits.model_extra or {}
+    return f"limits.{name}" + (f".{'min' if low else 'max'}" if isinstance(given[name], dict) else "")
 
 
 def _relaxation(study: Study, plan: Plan) -> Relaxation | None:
@@ -114,10 +89,13 @@ def _relaxation(study: Study, plan: Plan) -> Relaxation | None:
         value = float(row[name])
         if low <= value <= high:
             continue
-        key = _keys(study)[name]
-        now = high if value > high else low
+        below, away = value < low, ROUNDING * abs(value)
         changes.append(
-            Change(limit=key, now=now, needed=value + (ROUNDING if value > high else -ROUNDING) * abs(value))
+            Change(
+                limit=_key(study, name, low=below),
+                now=low if below else high,
+                needed=value - away if below else value + away,
+            )
         )
     if not changes or not all(math.isfinite(c.needed) for c in changes):
         return None
@@ -131,7 +109,7 @@ def in_words(study: Study, row: pd.Series) -> str:
 
 
 def _check(study: Study, changes: list[Change], plan: Plan) -> None:
-    wider = relaxed(study, {c.limit: c.needed for c in changes})
+    wider = study.changed({c.limit: c.needed for c in changes})
     row = score_plan(wider, plan).iloc[0]
     if not bool(row["feasible"]):
         raise SelfCheckError(f"a relaxation leaves design {plan.design_id} infeasible: {row['infeasible_reason']}")
@@ -184,12 +162,10 @@ def _limits_alone(study: Study, stop: Stop) -> list[Relaxation]:
 
 def _best_without(study: Study, name: str, sense: str) -> Plan | None:
     """The design that is best in one column when the limit on it is dropped."""
-    free = relaxed(study, {_keys(study)[name]: math.inf})
-    raw = free.envelope.model_dump(mode="json", exclude_unset=True)
     ends = {"maximise": [name], "minimise": ["cost_usd_per_h"]}
     if sense == "min":
         ends = {"maximise": ["throughput_tok_s"], "minimise": [name]}
-    free = Study.from_dict({**raw, "objectives": ends}, folder=study.folder, file=study.name)
+    free = study.changed({_key(study, name, low=sense == "max"): None, "objectives": ends})
     plans = _front(free)
     if not plans:
         return None
@@ -204,9 +180,7 @@ def _front(study: Study) -> list[Plan]:
         return [Plan(index=int(i)) for i in found.index]
     if frontier.refusal(study):
         return []
-    raw = study.envelope.model_dump(mode="json", exclude_unset=True)
-    coarse = {**raw, "search": {**raw.get("search", {}), "resolution_frac": 1.0}}
-    ends = Study.from_dict(coarse, folder=study.folder, file=study.name)
+    ends = study.changed({"search.resolution_frac": 1.0})
     return list(frontier.explore(ends, report=silent, stop=Stop()).plans)
 
 
@@ -225,7 +199,7 @@ def _service_alone(study: Study, stop: Stop) -> list[Relaxation]:
 
 def _service(study: Study, key: str, now: float, stop: Stop) -> Relaxation | None:
     def designs(value: float) -> list[Plan]:
-        return _front(relaxed(study, {key: value}))
+        return _front(study.changed({key: value}))
 
     too_low, enough = now, now * LARGEST_FACTOR
     plans = designs(enough)
@@ -237,5 +211,5 @@ def _service(study: Study, key: str, now: float, stop: Stop) -> Relaxation | Non
         too_low, enough, plans = (too_low, middle, there) if there else (middle, enough, plans)
     changes = [Change(limit=key, now=now, needed=enough)]
     _check(study, changes, plans[0])
-    row = score_plan(relaxed(study, {key: enough}), plans[0]).iloc[0]
+    row = score_plan(study.changed({key: enough}), plans[0]).iloc[0]
     return Relaxation(changes=tuple(changes), design_id=plans[0].design_id, design=in_words(study, row))

@@ -58,10 +58,31 @@ class Study:
         """The study as plain tables that stand alone in another folder, and the files it needs there."""
         return self.paradigm.portable(self.envelope, self.problem, self.folder)
 
+    def changed(self, values: Mapping[str, object]) -> Study:
+        """The study with other values at these dotted keys (`limits.power_w`); None drops a key."""
+        raw = self.envelope.model_dump(mode="json", exclude_unset=True)
+        for key, value in values.items():
+            *path, name = key.split(".")
+            tables = [raw]
+            for part in path:
+                tables.append(tables[-1].setdefault(part, {}))
+            tables[-1][name] = value
+            if value is None:
+                _drop(tables, [*path, name])
+        return Study.from_dict(raw, folder=self.folder, file=self.name)
+
     @property
     def name(self) -> str:
         """The study's name."""
         return self.envelope.name
+
+
+def _drop(tables: list[dict[str, Any]], keys: list[str]) -> None:
+    """Removes the last key, and the tables on the way to it that this leaves empty."""
+    for table, key in zip(reversed(tables), reversed(keys), strict=True):
+        del table[key]
+        if table:
+            return
 
 
 def _envelope_faults(raw: Mapping[str, object], file: str) -> list[str]:

@@ -75,6 +75,7 @@ class Solver:
             "random_seed": seed % 2**31,
         }
         self._solved = False
+        self._loader: Any = None
 
     def solve(self, time_limit_s: float) -> Outcome:
         """Solves the model as it stands; a plan, if any, is checked and left in its variables."""
@@ -90,6 +91,7 @@ class Solver:
         self._solved = True
         found = results.solution_status in (SolutionStatus.optimal, SolutionStatus.feasible)
         if found:
+            self._loader = results.solution_loader
             bound = results.objective_bound
             objective = self._checked(float(results.incumbent_objective), -np.inf if bound is None else float(bound))
             return Outcome(
@@ -108,6 +110,10 @@ class Solver:
             bound=float("nan"),
             time_s=time.perf_counter() - started,
         )
+
+    def price(self, row: Any) -> float:
+        """Gain in the negative of the objective per unit of a row's right-hand side, without integers."""
+        return -float(self._loader.get_duals([row])[row])
 
     def _checked(self, reported: float, bound: float) -> float:
         """The objective of the plan as its integers give it, which is loaded; SelfCheckError if it does not hold."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from dse import exhaustive
+from dse import frontier as milp
 from dse.columns import OBJECTIVE_SENSE
+from dse.points import Stage, Unit, forget, programs_of, solve_unit
 from dse.progress import Stop, silent
 from dse.resolve import Study
-from dse.scoring import score, score_index
+from dse.scoring import score, score_index, score_plans
 
 EXPLORED_AGAIN = 5_000_000
 """Spaces up to this size are explored again beyond their limits: a second or two."""
+FASTER = 1e-6
+"""A design counts as faster when it is so by more than this share."""
 RAISED = 2.0
 """How far beyond a limit is looked for the next better design."""
 
@@ -48,41 +50,58 @@ def one_more(study: Study, row: pd.Series) -> pd.DataFrame:
 def raised_limits(study: Study, frontier: pd.DataFrame) -> list[dict[str, float | str]]:
     """For each upper limit on a minimised objective: the least raise that lets a faster design in.
 
-    Explores the study again with that one limit doubled. Empty for spaces too large for that, where enumeration
-    does not apply, or where a demand asks for the cheapest design and not the fastest. Keys: limit, now, needed,
-    gain (in the first objective) and objective.
+    Enumerated with that one limit doubled, or by an exact program without it. Empty for spaces too large for the one
+    and without the other, and where a demand asks for the cheapest design and not the fastest. Keys: limit, now,
+    needed, gain (in the first objective) and objective.
     """
     objectives = study.envelope.objectives
-    if study.space.demand or study.space.n_designs > EXPLORED_AGAIN:
-        return []
-    if exhaustive.refusal(study) or not objectives.maximise:
+    if study.space.demand or not objectives.maximise or not len(frontier):
         return []
     first = objectives.maximise[0]
-    best = float(frontier[first].max()) if len(frontier) else 0.0
     rows: list[dict[str, float | str]] = []
+    best = float(frontier[first].max())
     for name, (_, high) in study.envelope.limits.bounds().items():
         if OBJECTIVE_SENSE.get(name) != "min" or name not in objectives.minimise or not np.isfinite(high):
             continue
-        wider = _with_limit(study, name, high * RAISED)
-        found = exhaustive.explore(wider, workers=1, address="local", report=silent, stop=Stop())
-        frame = score_index(wider, found.index)
-        better = frame[(frame[first] > best * (1 + 1e-9)) & (frame[name] > high)]
-        if len(better):
-            row = better.sort_values([name, first], ascending=[True, False]).iloc[0]
-            rows.append(
-                {
-                    "limit": name,
-                    "now": high,
-                    "needed": float(row[name]),
-                    "objective": first,
-                    "gain": float(row[first]) - best,
-                }
-            )
+        found = _next_enumerated(study, name, high, best) if enumerable(study) else _next_solved(study, name, best)
+        if found is not None:
+            gain = float(found[first]) - best
+            rows.append({"limit": name, "now": high, "needed": float(found[name]), "objective": first, "gain": gain})
     return rows
 
 
-def _with_limit(study: Study, name: str, high: float) -> Study:
-    raw = study.envelope.model_dump(mode="json", exclude_unset=True)
-    limits: dict[str, Any] = dict(raw["limits"])
-    limits[name] = {**limits[name], "max": high} if isinstance(limits[name], dict) else high
-    return Study.from_dict({**raw, "limits": limits}, folder=study.folder, file=study.name)
+def enumerable(study: Study) -> bool:
+    """Whether the space is small enough to be explored again in a second or two."""
+    return not exhaustive.refusal(study) and study.space.n_designs <= EXPLORED_AGAIN
+
+
+def _key(study: Study, name: str) -> str:
+    """Key of the study that bounds a column from above."""
+    given = (study.envelope.limits.model_extra or {})[name]
+    return f"limits.{name}.max" if isinstance(given, dict) else f"limits.{name}"
+
+
+def _next_enumerated(study: Study, name: str, high: float, best: float) -> pd.Series | None:
+    """The design beyond one limit, at most twice it, that needs least of it to be faster than the best within."""
+    wider, first = study.changed({_key(study, name): high * RAISED}), study.envelope.objectives.maximise[0]
+    found = exhaustive.explore(wider, workers=1, address="local", report=silent, stop=Stop())
+    frame = score_index(wider, found.index)
+    better = frame[(frame[first] > best * (1 + FASTER)) & (frame[name] > high)]
+    return better.sort_values([name, first], ascending=[True, False]).iloc[0] if len(better) else None
+
+
+def _next_solved(study: Study, name: str, best: float) -> pd.Series | None:
+    """The same without a bound on how far beyond, by the exact programs."""
+    wider = study.changed({_key(study, name): None})
+    if milp.refusal(wider):
+        return None
+    names = study.envelope.objectives.names
+    upper = tuple(-best * (1 + FASTER) if o == study.envelope.objectives.maximise[0] else np.inf for o in names)
+    stages = (Stage(tuple(float(o == name) for o in names)), Stage((1.0,) * len(names), eager=1.0))
+    programs = programs_of(wider)
+    try:
+        points = [solve_unit(programs, Unit(program=i, upper=upper, stages=stages)) for i in range(len(programs.data))]
+    finally:
+        forget()
+    plans = [p.plan for p in points if p.plan is not None]
+    return score_plans(wider, plans).sort_values(name).iloc[0] if plans else None

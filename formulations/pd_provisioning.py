@@ -38,9 +38,20 @@ from .pd_provisioning_data import COST, POWER, RATE, ProvisioningData, Regimes, 
 from .pd_split import PairRow, add_pair, add_split, overloaded_pairs
 from .pd_split_metered import add_metered_split
 from .pd_stealing import add_stealing
+from .pd_worth import place, worths
 from .program import Plan, add_objectives, objective_values
 
-__all__ = ["add_row", "build_model", "extract", "objective_values", "programs", "refine", "refusal"]
+__all__ = [
+    "add_row",
+    "build_model",
+    "extract",
+    "objective_values",
+    "place",
+    "programs",
+    "refine",
+    "refusal",
+    "worths",
+]
 
 
 def build_model(data: ProvisioningData) -> pyo.ConcreteModel:

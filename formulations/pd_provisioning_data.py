@@ -46,6 +46,7 @@ class PoolOptions:
     both_busy: Floats
     power_w: Floats
     instances: Floats
+    devices: Floats
     config: Ints
     config_prefill_s: Floats
     """(J, C); infinite where it cannot run."""
@@ -255,6 +256,7 @@ def _pool_options(t: PoolTable, listed: NDArray[np.bool_], system: System, count
         both_busy=np.where(role == BOTH, t.alone_busy, 0.0)[row],
         power_w=t.bill.provisioned_w[row],
         instances=t.instances[row],
+        devices=t.settings.n[row].astype(np.float64),
         config=t.config[row],
         config_prefill_s=t.prefill.request_s,
         config_decode_s=t.decode.request_s,

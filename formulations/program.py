@@ -38,7 +38,9 @@ def add_objectives(
     `bonus` is what a plan should do as far as it can, where that is no objective: run at its capacity.
     """
     m.OBJECTIVES = pyo.Set(initialize=list(data.objectives))
-    m.LIMITS = pyo.Set(initialize=[j for j in quantities if any(np.isfinite(data.limits[j]))])
+    # nothing scaled exceeds NO_BOUND: a limit beyond says nothing, and its row would be badly scaled
+    capped = [j for j in quantities if data.limits[j][1] < NO_BOUND]
+    m.LIMITS = pyo.Set(initialize=[j for j in quantities if j in capped or data.limits[j][0] > 0])
     m.minimised = pyo.Expression(m.OBJECTIVES, rule=lambda m, i: -quantities[i] if i in maximised else quantities[i])
     m.weight = pyo.Param(m.OBJECTIVES, mutable=True, initialize=1.0, doc="weight[i]")
     m.upper = pyo.Param(m.OBJECTIVES, mutable=True, initialize=NO_BOUND, doc="upper[i]")
@@ -56,7 +58,7 @@ def add_objectives(
     def respect_bounds(m: pyo.ConcreteModel, i: str) -> Any:
         return m.minimised[i] <= m.upper[i]
 
-    @m.Constraint([j for j in m.LIMITS if np.isfinite(data.limits[j][1])])
+    @m.Constraint(capped)
     def respect_limits(m: pyo.ConcreteModel, j: str) -> Any:
         high = data.limits[j][1]
         return quantities[j] - high * m.excess[j] <= high

@@ -67,6 +67,11 @@ class GridSpace(ABC):
         """Settings of all pools together, under the regime that has most."""
         return max(sum(sizes[1:]) for sizes in self.grid.sizes)
 
+    def decoded(self, index: int) -> tuple[int, int, list[int]]:
+        """Regime, link and row of every pool's settings of one design."""
+        regime, link, rows = self.grid.decode(np.array([index], dtype=np.int64))
+        return int(regime[0]), int(link[0]), rows[:, 0].tolist()
+
     def units(self) -> Iterator[Unit]:
         """Blocks of the grid, in order, each covered once."""
         return self.grid.units()

@@ -88,6 +88,10 @@ class Space(Protocol):
         """One step more of each thing that a design has."""
         ...
 
+    def decoded(self, index: int) -> tuple[int, int, list[int]]:
+        """Regime, link and row of every pool's settings of one design."""
+        ...
+
     def n_units(self) -> int:
         """Blocks that `units` gives."""
         ...

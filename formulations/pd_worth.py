@@ -1,0 +1,112 @@
+"""What a plan's binding rows are worth: prices of the linear program that is left when its integers are fixed.
+
+Sets        rows that hold back the rate, with their dual y = d rate / d right-hand side (scaled rates)
+Worth       of one device more in pool p, at its instance size: y R[p,k]/n (prefill), y D[p,k]/n (decode),
+            B[p,k]/n (both phases), work stealing y/g of respect_capacity; of 1 GB/s more between pools:
+            y d(right-hand side)/dS
+
+A price holds until another row binds. Symbols: `pd_provisioning`, `pd_split`, `pd_stealing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyomo.environ as pyo
+
+from .pd_provisioning_data import RATE, ProvisioningData
+
+GB = 1e9
+SMALL = 1e-9
+"""A price below this is the solver's rounding."""
+
+
+class Worth(NamedTuple):
+    """What one unit more of something is worth."""
+
+    row: str
+    """Name of the row that binds."""
+    pool: int | None
+    """The pool whose devices it counts; None: the link."""
+    requests_s: float
+    """Per device, or per GB/s between pools."""
+
+
+Price = Callable[[Any], float]
+
+
+def place(m: pyo.ConcreteModel, data: ProvisioningData, plan: tuple[int, int, Sequence[int]]) -> bool:
+    """Fixes every integer to a plan: its regime, link and table row per pool.
+
+    False where the plan is another regime's, where an option was left out, and where busy devices cost more: then the
+    rate is held at capacity by binaries, and no row has a price.
+    """
+    regime, link, rows = plan
+    if regime != data.regime or data.metered:
+        return False
+    for p, t in enumerate(data.pools):
+        at = np.flatnonzero(t.row == rows[p])
+        if not len(at):
+            return False
+        for k in range(len(t.row)):
+            _hold(m.pick[p, k], k == at[0])
+    for i in m.LINKS:
+        _hold(m.use[i], i == link)
+    if data.stealing:
+        bought = sum(bool(t.active[_chosen(m, p, t.row)]) for p, t in enumerate(data.pools))
+        _hold(m.alone, bought == 1)
+    return True
+
+
+def _hold(binary: Any, value: bool) -> None:
+    """A fixed binary is no integer to the solver: only a linear program has prices."""
+    binary.domain = pyo.Reals
+    binary.fix(int(value))
+
+
+def _chosen(m: pyo.ConcreteModel, p: int, row: Any) -> int:
+    return int(np.argmax([pyo.value(m.pick[p, k]) for k in range(len(row))]))
+
+
+def worths(m: pyo.ConcreteModel, data: ProvisioningData, price: Price) -> list[Worth]:
+    """Worth of what binds in a model whose integers are fixed; `price` gives a row's dual."""
+    found = _of_stealing(m, data, price) if data.stealing else _of_split(m, data, price)
+    return [w for w in found if w.requests_s > SMALL * data.scale[RATE]]
+
+
+def _of_split(m: pyo.ConcreteModel, data: ProvisioningData, price: Price) -> list[Worth]:
+    found = []
+    for phase in ("prefill", "decode"):
+        y = price(getattr(m, f"{phase}_at_capacity"))
+        for p, t in enumerate(data.pools):
+            k = _chosen(m, p, t.row)
+            rate = float(getattr(t, f"{phase}_rate")[k])
+            if rate > 0:
+                found.append(Worth(f"{phase}_at_capacity", p, y * rate / float(t.devices[k])))
+    for p, t in enumerate(data.pools):
+        k = _chosen(m, p, t.row)
+        if t.both_rate[k] > 0:
+            found.append(Worth("count_served", p, float(t.both_rate[k] / t.devices[k])))
+    crossing = float(pyo.value(m.crossing))
+    link = next(i for i in m.LINKS if pyo.value(m.use[i]) > 0.5)
+    per_gb_s = crossing * data.scale[RATE] / float(data.link_byte_s[link]) * GB
+    rows = [m.respect_link] if hasattr(m, "respect_link") else []
+    for row in (*rows, *m.respect_pair.values()):
+        found.append(Worth(row.parent_component().name, None, price(row) * per_gb_s))
+    return found
+
+
+def _of_stealing(m: pyo.ConcreteModel, data: ProvisioningData, price: Price) -> list[Worth]:
+    found = []
+    for (p, j), row in m.respect_capacity.items():
+        t = data.pools[p]
+        k = _chosen(m, p, t.row)
+        if t.config[k] == j and t.active[k]:
+            unit = float(np.where(t.config == j, t.instances, 0.0).max()) or 1.0
+            per_instance = price(row) * data.scale[RATE] / unit
+            found.append(Worth("respect_capacity", p, per_instance * float(t.instances[k] / t.devices[k])))
+    per_gb_s = data.scale[RATE] / data.widest_byte_s * GB
+    found += [Worth("respect_link", None, price(row) * per_gb_s) for row in m.respect_link.values()]
+    return found
