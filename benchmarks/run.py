@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from frontiers import frontier_tables
 from training import training_table
 
 from dse import exhaustive, frontier, search
@@ -211,6 +212,10 @@ def main() -> None:
         "## Memory of a whole exhaustive run",
         "",
         *memory_table(),
+        "",
+        "## The exact frontier of six device kinds (`benchmarks/six_kinds.toml`)",
+        "",
+        *frontier_tables(),
         "",
         "## Three explorers on the quickstart",
         "",
