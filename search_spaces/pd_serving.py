@@ -131,14 +131,6 @@ class ServingSpace(GridSpace):
         legal = is_legal(system, rows, unit.link, self.listed(unit.regime), self.first_routing(unit.regime))
         return screen(system, rows, unit.link), legal, self.grid.first_of(unit)
 
-    def canonical(self, regime: int, link: int, rows: Sequence[int]) -> int:
-        """Grid index of a plan; where nothing crosses between pools the first link stands for all."""
-        at = [np.array([r], dtype=np.int64) for r in rows]
-        index = self.grid.encode(regime, np.array([link], dtype=np.int64), at)
-        if not self.legal(index)[0]:
-            index = self.grid.encode(regime, np.zeros(1, dtype=np.int64), at)
-        return int(index[0])
-
     def legal(self, index: Ints) -> Bools:
         """Which grid indices are legal designs."""
 
