@@ -5,7 +5,7 @@ A regime of the grid is a precision with a routing; see pd_serving_options for a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
