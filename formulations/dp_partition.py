@@ -36,11 +36,14 @@ Subject to  sum_k pick[p,k] = 1                                                 
             step >= sum_k (first run + sample more + micro steps) + sum exchange state              wait_for_pools
                                                      measured: sum_q level[q] level + micro steps
             step >= sum floor state                                             wait_for_links
+            busy time of option k <= upper[time] run[p,k]                       end_in_time
 
 work is binary and one option is picked, so run is the product of the two: 0, or pick where the pool works.
 The big numbers are the integers' own bounds: P and K follow from M <= G, and beyond G no sample is left to take.
 Shares may stay fractions: r (run + more) and M are whole, so pools that together hold G hold it in whole samples,
 and fewer samples never take longer. The step is at most 1: see `PartitionData.scale`.
+end_in_time cuts no plan off, as no pool outlasts the step, which upper bounds: run is 1 there, else both sides
+are 0. It is what makes the relaxation tight: without it a tenth of an option does a tenth of the batch.
 """
 
 from __future__ import annotations
@@ -70,6 +73,11 @@ def build_model(data: PartitionData) -> pyo.ConcreteModel:
     if POWER in data.bounds:
         quantities[POWER] = _priced(m, data, [t.power_w for t in data.pools], data.link_power_w, POWER)
     add_objectives(m, data, quantities, maximised=())
+
+    @m.Constraint(m.BOUGHT if TIME in data.objectives else [])
+    def end_in_time(m: pyo.ConcreteModel, p: int, k: int) -> Any:
+        return _busy(m, data, p, k) <= m.upper[TIME] * m.run[p, k]
+
     return m
 
 
