@@ -26,9 +26,9 @@ Subject to  sum_k pick[p,k] = 1                                                 
             sum state = 1                                                       be_in_one_state
             sum_p work[p] = sum n state                                         count_working
             sum_{p, k bought} pick = sum o state                                count_bought
-            more = (P - 1) more_frac,  more_frac <= run                         measure_more, hold_more
-            steps = (K - 1) steps_frac,  steps_frac <= run                      measure_steps, hold_steps
-            m steps >= more - (m - 1) run                                       step_often_enough
+            more / (P - 1) = more_frac <= run                                   measure_more, hold_more
+            steps / (K - 1) = steps_frac <= run                                 measure_steps, hold_steps
+            steps >= more / m - (1 - 1/m) run                                   step_often_enough
             sum_q level[p,k,q] = run[p,k]                                       end_at_one_level
             share[p] <= sum_k r (run + more) / G     measured: r (m steps + sum_q q level) / G     fill_replicas
             share[p] <= sum_k M run / G                                         respect_memory
@@ -167,7 +167,7 @@ def _divide(m: pyo.ConcreteModel, data: PartitionData) -> None:
 
     @m.Constraint(m.MORE)
     def measure_more(m: pyo.ConcreteModel, p: int, k: int) -> Any:
-        return m.more[p, k] == _most_more(data, p, k) * m.more_frac[p, k]
+        return m.more[p, k] / _most_more(data, p, k) == m.more_frac[p, k]
 
     @m.Constraint(m.MORE)
     def hold_more(m: pyo.ConcreteModel, p: int, k: int) -> Any:
@@ -175,7 +175,7 @@ def _divide(m: pyo.ConcreteModel, data: PartitionData) -> None:
 
     @m.Constraint(m.STEPS)
     def measure_steps(m: pyo.ConcreteModel, p: int, k: int) -> Any:
-        return m.steps[p, k] == _most_steps(data, p, k) * m.steps_frac[p, k]
+        return m.steps[p, k] / _most_steps(data, p, k) == m.steps_frac[p, k]
 
     @m.Constraint(m.STEPS)
     def hold_steps(m: pyo.ConcreteModel, p: int, k: int) -> Any:
@@ -184,7 +184,7 @@ def _divide(m: pyo.ConcreteModel, data: PartitionData) -> None:
     @m.Constraint([i for i in law if i in m.STEPS])
     def step_often_enough(m: pyo.ConcreteModel, p: int, k: int) -> Any:
         micro_batch = float(data.pools[p].micro_batch[k])
-        return micro_batch * m.steps[p, k] >= m.more[p, k] - (micro_batch - 1.0) * m.run[p, k]
+        return m.steps[p, k] >= m.more[p, k] / micro_batch - (1.0 - 1.0 / micro_batch) * m.run[p, k]
 
 
 def _most_more(data: PartitionData, p: int, k: int) -> float:
