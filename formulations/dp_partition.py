@@ -54,7 +54,8 @@ import numpy as np
 import pyomo.environ as pyo
 from numpy.typing import NDArray
 
-from .dp_partition_data import COST, POWER, TIME, PartitionData, Regimes, programs, refusal
+from .dp_partition_data import TIME, PartitionData, Regimes, programs, refusal
+from .dp_partition_options import COST, POWER
 from .program import Plan, add_objectives, objective_values
 
 __all__ = ["build_model", "extract", "objective_values", "programs", "refusal"]

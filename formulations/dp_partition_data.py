@@ -1,4 +1,4 @@
-"""Coefficients of the data-parallel programs, taken from the model's pool tables.
+"""Coefficients of the data-parallel programs, taken from the model's pool tables, and what they cannot answer.
 
 An option is one setting of a pool (devices, instance size, micro-batch, ZeRO stage) with its staircase: the time of
 p samples per replica. What no plan needs is left out beforehand, without loss: see `undominated`.
@@ -7,63 +7,26 @@ p samples per replica. What no plan needs is left out beforehand, without loss: 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.dp_pool import DpTable
 from dse.model.dp_training import DpSystem, ring_links, synchronisation_s
 from dse.model.goodput import goodput_frac
-from dse.model.share_time import MeasuredStaircase
+
+from .dp_partition_options import COST, MOST_LEVELS, POWER, TimedOptions, n_levels, options_of, undominated
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-TIME, COST, POWER = "time", "cost", "power"
+TIME = "time"
 RATE_COLUMNS = ("throughput_tok_s", "throughput_samples_s")
 TIME_COLUMNS = (*RATE_COLUMNS, "step_time_s", "train_time_s")
 QUANTITY = {**dict.fromkeys(TIME_COLUMNS, TIME), "cost_usd_per_h": COST, "power_w": POWER}
-MOST_LEVELS = 20_000
-"""Measured points of all options of a program together: more take the solver too long."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedOptions:
-    """One pool's options (K,), those not bought included; `row` is each option's row in the search space."""
-
-    row: Ints
-    active: Bools
-    """Bought."""
-    usd_per_h: Floats
-    power_w: Floats
-    replicas: Floats
-    most: Floats
-    """Samples that the option may take: what fits, at most the global batch."""
-    first_s: Floats
-    """Time of one sample per replica."""
-    sample_s: Floats
-    """Time of each further sample per replica; 0 with levels."""
-    micro_step_s: Floats
-    """Time of each further micro-step; with levels: a full one."""
-    micro_batch: Floats
-    levels_s: Sequence[Floats]
-    """Where micro-steps are measured: the time of 1, 2, ... samples per replica in one of them. Else empty."""
-    whole_s: Floats
-    """Time of the most samples."""
-
-    @property
-    def most_samples(self) -> Floats:
-        """P: most samples per replica; 0 where nothing is bought."""
-        return np.ceil(self.most / np.maximum(self.replicas, 1.0))
-
-    @property
-    def most_steps(self) -> Floats:
-        """Most micro-steps of a replica."""
-        return np.ceil(self.most_samples / self.micro_batch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,22 +118,37 @@ def refusal(space: Regimes, objectives: Sequence[str], bounds: Bounds) -> str:
     names = ", ".join(QUANTITY)
     strange = ", ".join(o for o in objectives if o not in QUANTITY)
     unbounded = ", ".join(b for b in bounds if not _known(b))
-    slowed = ", ".join(b for b, (low, high) in bounds.items() if np.isfinite(high if b in RATE_COLUMNS else low)
-                       and b in TIME_COLUMNS and (b in RATE_COLUMNS or low > 0))  # fmt: skip
-    asked = {*objectives, *bounds}
+    slowed = ", ".join(b for b, (low, high) in bounds.items() if _slows(b, low, high))
+    twice = sum(o in TIME_COLUMNS for o in objectives) > 1
     systems = [space.system(r) for r in space.regimes]
+    levels = max(n_levels(s) for s in systems)
+    reasons = (
+        (strange, f"objective {strange} is not linear in the plan; it knows {names}"),
+        (twice, "throughput and time objectives follow from one another; keep one of them"),
+        (
+            unbounded,
+            f"a limit on {unbounded} is not linear in the plan; it knows {names}, global_batch and n_<pool>",
+        ),
+        (slowed, f"a limit on {slowed} that asks for slow steps would let a plan run slower than it can"),
+        *_nonlinear(systems, {*objectives, *bounds}),
+        (
+            levels > MOST_LEVELS,
+            f"{levels:,} points of measured micro-steps are too many; at most {MOST_LEVELS:,}",
+        ),
+    )
+    return next((f"milp: {reason}" for applies, reason in reasons if applies), "")
+
+
+def _slows(column: str, low: float, high: float) -> bool:
+    """Whether a bound can only be met by running no faster than so."""
+    return bool(np.isfinite(high)) if column in RATE_COLUMNS else column in TIME_COLUMNS and low > 0
+
+
+def _nonlinear(systems: Sequence[DpSystem], asked: set[str]) -> list[tuple[bool, str]]:
+    """What cost and time depend on besides the step."""
     metered = any(bool((bill.busy_usd_per_h > 0).any()) for s in systems for bill in s.fleet.bills)
     failing = any(bool(np.isfinite(s.fleet.run.mtbf_device_s).any()) for s in systems)
-    levels = max(_n_levels(s) for s in systems)
-    reasons = (
-        (bool(strange), f"objective {strange} is not linear in the plan; it knows {names}"),
-        (
-            sum(o in TIME_COLUMNS for o in objectives) > 1,
-            "throughput and time objectives follow from one another; keep one of them",
-        ),
-        (bool(unbounded), f"a limit on {unbounded} is not linear in the plan; it knows {names}, "
-         "global_batch and n_<pool>"),
-        (bool(slowed), f"a limit on {slowed} that asks for slow steps would let a plan run slower than it can"),
+    return [
         (
             metered and "cost_usd_per_h" in asked,
             "the energy bill of ownership or owned devices depends on the shares in a nonlinear way",
@@ -179,24 +157,11 @@ def refusal(space: Regimes, objectives: Sequence[str], bounds: Bounds) -> str:
             failing and "train_time_s" in asked,
             "with failures train_time_s depends on the number of devices in a nonlinear way",
         ),
-        (levels > MOST_LEVELS, f"{levels:,} points of measured micro-steps are too many; at most {MOST_LEVELS:,}"),
-    )  # fmt: skip
-    return next((f"milp: {reason}" for applies, reason in reasons if applies), "")
+    ]
 
 
 def _known(bound: str) -> bool:
     return bound in QUANTITY or bound == "global_batch" or bound.startswith("n_")
-
-
-def _n_levels(system: DpSystem) -> int:
-    """Measured points of all options."""
-    n = 0
-    for table in system.tables:
-        if isinstance(table.share, MeasuredStaircase):
-            most = np.minimum(table.share.most, system.fleet.global_batch)
-            samples = np.ceil(most / np.maximum(table.share.replicas, 1.0))
-            n += int(np.minimum(samples, table.share.micro_batch)[table.active & table.fits].sum())
-    return n
 
 
 def programs(space: Regimes, objectives: Sequence[str], bounds: Bounds) -> list[PartitionData]:
@@ -220,7 +185,7 @@ def _partition_data(space: Regimes, regime: int, objectives: Sequence[str], boun
         table = system.tables[p]
         rows = np.flatnonzero(table.fits & (table.settings.n >= low) & (table.settings.n <= high))
         kept.append(rows if whole else rows[undominated(system, p, rows, [i for i in (COST, POWER) if i in limits])])
-    pools = [_options(system, p, rows) for p, rows in enumerate(kept)]
+    pools = [options_of(system, p, rows) for p, rows in enumerate(kept)]
     if any(not len(t.row) for t in pools) or sum(float(t.most.max()) for t in pools) < batch:
         return None
     return _data(system, regime, pools, objectives, limits)
@@ -282,63 +247,3 @@ def _limits(system: DpSystem, objectives: Sequence[str], bounds: Bounds) -> dict
         elif column in QUANTITY:
             limits[QUANTITY[column]] = (low, high)
     return limits
-
-
-def undominated(system: DpSystem, pool: int, rows: Ints, prices: Sequence[str]) -> Bools:
-    """Which of a pool's rows a plan may need: another one bought costs no more, draws no more and is never slower.
-
-    Lossless: swapped for one that dominates it, an option leaves every share and every link as they are, and no step
-    gets longer. Of equals the one with less sharding stays, then the first.
-    """
-    table, bill = system.tables[pool], system.fleet.bills[pool]
-    samples = np.arange(1.0, system.fleet.global_batch + 1.0)
-    if len(system.tables) == 1:
-        samples = samples[-1:]
-    price = {COST: bill.idle_usd_per_h[rows], POWER: bill.provisioned_w[rows]}
-    keys = np.stack([price[i] for i in prices] or [np.zeros(len(rows))], axis=1)
-    bought = np.flatnonzero(table.active[rows])
-    order = np.lexsort((bought, table.settings.zero_stage[rows][bought], *keys[bought].T[::-1]))
-    kept = np.empty(0, dtype=np.int64)
-    times = np.empty((0, len(samples)))
-    for i in bought[order]:
-        time_s = table.share.rows(rows[i : i + 1]).time_s(samples)
-        better = (keys[kept] <= keys[i]).all(axis=1) & (times <= time_s).all(axis=1)
-        if better.any():
-            continue
-        stays = ~((keys[kept] >= keys[i]).all(axis=1) & (times >= time_s).all(axis=1))
-        kept, times = np.append(kept[stays], i), np.vstack([times[stays], time_s])
-    return np.asarray(~table.active[rows] | np.isin(np.arange(len(rows)), kept), dtype=np.bool_)
-
-
-def _options(system: DpSystem, pool: int, rows: Ints) -> TimedOptions:
-    """Coefficients of a pool's rows; T is read off the model's own staircase."""
-    table: DpTable = system.tables[pool]
-    share, bill = table.share.rows(rows), system.fleet.bills[pool]
-    most = np.where(table.active[rows], np.minimum(share.most, system.fleet.global_batch), 0.0)
-    most = np.floor(most)
-    unlimited = replace(share, most=np.full(len(rows), np.inf))
-    levels: list[Floats] = [np.empty(0)] * len(rows)
-    first_s = unlimited.time_s(share.replicas)
-    if isinstance(share, MeasuredStaircase):
-        m = share.micro_batch
-        sample_s = np.zeros(len(rows))
-        step_s = unlimited.time_s((m + 1.0) * share.replicas) - first_s
-        for i in np.flatnonzero(most > 0):
-            n = min(float(m[i]), float(np.ceil(most[i] / share.replicas[i])))
-            levels[i] = unlimited.rows(np.array([i])).time_s(np.arange(1.0, n + 1.0) * share.replicas[i])
-    else:
-        sample_s, step_s = share.sample_s, share.step_s
-    return TimedOptions(
-        row=rows,
-        active=table.active[rows],
-        usd_per_h=bill.idle_usd_per_h[rows],
-        power_w=bill.provisioned_w[rows],
-        replicas=share.replicas,
-        most=most,
-        first_s=first_s,
-        sample_s=sample_s,
-        micro_step_s=step_s,
-        micro_batch=share.micro_batch,
-        levels_s=levels,
-        whole_s=share.time_s(most),
-    )

@@ -25,7 +25,8 @@ from dse.scoring import score_index
 from dse.solve import Outcome, Solver, Status
 from formulations import dp_partition as program
 from formulations import dp_partition_data
-from formulations.dp_partition_data import COST, POWER, TIME, PartitionData, TimedOptions
+from formulations.dp_partition_data import TIME, PartitionData
+from formulations.dp_partition_options import COST, POWER, TimedOptions
 
 BUY = {"maximise": ["throughput_tok_s"], "minimise": ["cost_usd_per_h", "power_w"]}
 OBJECTIVES = [
