@@ -41,6 +41,12 @@ def _pd_provisioning() -> ModuleType:
     return pd_provisioning
 
 
+def _dp_partition() -> ModuleType:
+    from formulations import dp_partition
+
+    return dp_partition
+
+
 PARADIGMS: Mapping[str, Paradigm] = {
     "pd_serving": Paradigm(
         study_type=pd_serving_study.ServingStudy,
@@ -54,6 +60,7 @@ PARADIGMS: Mapping[str, Paradigm] = {
         resolve=dp_training_study.resolve,
         portable=training_problem.portable,
         space=dp_training.DpSpace,
+        formulation=_dp_partition,
     ),
     "pp_training": Paradigm(
         study_type=pp_training_study.PpStudy,

@@ -57,6 +57,14 @@ class GridSpace(ABC):
     def legal(self, index: Ints) -> Bools:
         """Which grid indices are legal designs."""
 
+    def canonical(self, regime: int, link: int, rows: Sequence[int]) -> int:
+        """Grid index of a plan; where nothing crosses between pools the first link stands for all."""
+        at = [np.array([r], dtype=np.int64) for r in rows]
+        index = self.grid.encode(regime, np.array([link], dtype=np.int64), at)
+        if not self.legal(index)[0]:
+            index = self.grid.encode(regime, np.zeros(1, dtype=np.int64), at)
+        return int(index[0])
+
     @property
     def n_designs(self) -> int:
         """Size of the grid, legal or not."""

@@ -5,7 +5,7 @@ A regime of the grid is a precision with a routing; see pd_serving_options for a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -130,14 +130,6 @@ class ServingSpace(GridSpace):
         system, rows = self.system(unit.regime), self.grid.rows_of(unit)
         legal = is_legal(system, rows, unit.link, self.listed(unit.regime), self.first_routing(unit.regime))
         return screen(system, rows, unit.link), legal, self.grid.first_of(unit)
-
-    def canonical(self, regime: int, link: int, rows: Sequence[int]) -> int:
-        """Grid index of a plan; where nothing crosses between pools the first link stands for all."""
-        at = [np.array([r], dtype=np.int64) for r in rows]
-        index = self.grid.encode(regime, np.array([link], dtype=np.int64), at)
-        if not self.legal(index)[0]:
-            index = self.grid.encode(regime, np.zeros(1, dtype=np.int64), at)
-        return int(index[0])
 
     def legal(self, index: Ints) -> Bools:
         """Which grid indices are legal designs."""

@@ -138,10 +138,10 @@ def test_a_study_without_mixes_has_nothing_to_judge() -> None:
     assert study_verdict(found.study, None, found.frontier, found.candidates)["gain"] is None
 
 
-def test_milp_is_refused_and_auto_enumerates() -> None:
-    study = Study.from_dict(copy.deepcopy(DATA_PARALLEL))
+def test_milp_is_refused_for_pipelines_and_auto_enumerates() -> None:
+    study = Study.from_dict(copy.deepcopy(PIPELINE))
     assert choose_method(study)[0] == "exhaustive"
-    raw = copy.deepcopy(DATA_PARALLEL) | {"search": {"method": "milp"}}
+    raw = copy.deepcopy(PIPELINE) | {"search": {"method": "milp"}}
     with pytest.raises(Exception, match="no exact program") as caught:
         choose_method(Study.from_dict(raw))
     assert 'method = "exhaustive"' in str(caught.value)
