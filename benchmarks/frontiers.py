@@ -61,7 +61,7 @@ def frontier_tables() -> Iterator[str]:
     gap = max(c.gap for c in exact.certificates)
     yield f"{study.space.n_designs:,} designs, resolution {study.envelope.search.resolution_frac:g} of each range."
     yield ""
-    yield "| frontier points | boxes | solves | largest gap | unproven boxes | time, 2 workers | driver | largest worker |"
+    yield "| frontier points | boxes | solves | largest gap | unproven | time, 2 workers | driver | largest worker |"
     yield "|---|---|---|---|---|---|---|---|"
     yield (
         f"| {len(exact.plans)} | {exact.boxes} | {exact.solves} | {gap:.1g} | {len(exact.unproven)} | {spent:.0f} s | "

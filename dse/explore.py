@@ -35,8 +35,6 @@ from formulations.plan import Plan
 
 AUTO_EXHAUSTIVE_DESIGNS = 1_000_000_000
 """`auto` enumerates spaces up to this size: some minutes on one core."""
-AUTO_MILP_OPTIONS = 4000
-"""`auto` hands the MILP at most this many options of all pools together."""
 KEPT_CANDIDATES = 20_000
 AGREE = 1e-9
 RUN_FILES = ("study.toml", "frontier.csv", "candidates.parquet", "run.json", "report.html")
@@ -81,7 +79,7 @@ def choose_method(study: Study) -> tuple[str, str]:
     no_milp = milp.refusal(study)
     n_options = study.space.n_options
     why = no_enumeration or f"the grid has {n:,} designs, too many to enumerate"
-    if not no_milp and n_options <= AUTO_MILP_OPTIONS:
+    if not no_milp and n_options <= study.paradigm.most_options:
         return "milp", f"{why}; {n_options:,} options of all pools fit an exact program"
     return "optuna", f"{why}; {no_milp or f'{n_options:,} options are too many for an exact program'}"
 

@@ -218,7 +218,7 @@ class _Sweep:
         if point.outcome.status is Status.INFEASIBLE:
             if box.empty_in + 1 < len(self.programs.data):
                 self.boxes.append(replace(box, empty_in=box.empty_in + 1))
-        elif point.outcome.status is Status.OPTIMAL:
+        elif point.outcome.status is Status.OPTIMAL and point.columns is not None and (point.columns < box.upper).all():
             self.boxes.append(box)  # its point splits it
         else:
             self._leave(box.upper)

@@ -33,6 +33,8 @@ class Paradigm:
     space: Callable[[Any], Space]
     formulation: Callable[[], ModuleType] | None = None
     """Imports the MILP; late, since Pyomo takes half a second to load. None where the paradigm has none."""
+    most_options: int = 0
+    """`auto` hands the MILP at most this many options of all pools together: beyond, a box takes too long."""
 
 
 def _pd_provisioning() -> ModuleType:
@@ -54,6 +56,7 @@ PARADIGMS: Mapping[str, Paradigm] = {
         portable=pd_serving_problem.portable,
         space=pd_serving.ServingSpace,
         formulation=_pd_provisioning,
+        most_options=4000,
     ),
     "dp_training": Paradigm(
         study_type=dp_training_study.DpStudy,
@@ -61,6 +64,7 @@ PARADIGMS: Mapping[str, Paradigm] = {
         portable=training_problem.portable,
         space=dp_training.DpSpace,
         formulation=_dp_partition,
+        most_options=300,
     ),
     "pp_training": Paradigm(
         study_type=pp_training_study.PpStudy,

@@ -73,7 +73,7 @@ def build_model(data: PartitionData) -> pyo.ConcreteModel:
         quantities[COST] = _priced(m, data, [t.usd_per_h for t in data.pools], data.link_usd_per_h, COST)
     if POWER in data.bounds:
         quantities[POWER] = _priced(m, data, [t.power_w for t in data.pools], data.link_power_w, POWER)
-    add_objectives(m, data, quantities, maximised=())
+    add_objectives(m, data, quantities, maximised=(), bonus=1.0 - m.step)
 
     @m.Constraint(m.BOUGHT if TIME in data.objectives else [])
     def end_in_time(m: pyo.ConcreteModel, p: int, k: int) -> Any:

@@ -79,6 +79,11 @@ class PartitionData:
         """The user's bounds, scaled."""
         return {i: (low / self.scale[i], high / self.scale[i]) for i, (low, high) in self.bounds.items()}
 
+    @property
+    def may_idle(self) -> bool:
+        """Whether the step's time is no objective."""
+        return TIME not in self.objectives
+
     def scaled(self, point: Floats) -> Floats:
         """The program's objectives for a point of minimised columns: a rate of r steps of work w/r, at 0 no end."""
         rate = -np.asarray(point, dtype=np.float64)

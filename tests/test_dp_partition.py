@@ -102,6 +102,7 @@ def small(seed: int) -> dict[str, Any]:
         "link": links[seed % 3],
         "limits": limits[seed % 5],
         "objectives": OBJECTIVES[(seed // 2) % 3],
+        "search": {"resolution_frac": 0},
     }
 
 
