@@ -104,4 +104,5 @@ def extract(m: pyo.ConcreteModel, data: ProvisioningData, space: Regimes) -> Pla
         for p, t in enumerate(data.pools)
     ]
     link = int(np.argmax([pyo.value(m.use[link]) for link in m.LINKS]))
-    return Plan(index=space.canonical(data.regime, link, picks))
+    option = np.full((len(picks), len(picks)), link)
+    return Plan(index=space.canonical(data.regime, option, picks))

@@ -137,8 +137,8 @@ class Regimes(Protocol):
         """Whether a pool alone is counted under this regime."""
         ...
 
-    def canonical(self, regime: int, link: int, rows: Sequence[int]) -> int:
-        """Number of a plan, with the one link that stands for all where nothing crosses."""
+    def canonical(self, regime: int, option: Ints, rows: Sequence[int]) -> int | None:
+        """Number of a plan, with the first link where nothing crosses; None where the grid lacks its links."""
         ...
 
 

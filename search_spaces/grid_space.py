@@ -72,6 +72,11 @@ class GridSpace(ABC):
         regime, link, rows = self.grid.decode(np.array([index], dtype=np.int64))
         return int(regime[0]), int(link[0]), rows[:, 0].tolist()
 
+    @property
+    def numbering_refusal(self) -> str:
+        """Why the grid lacks designs that the study allows; empty where it has them all."""
+        return ""
+
     def units(self) -> Iterator[Unit]:
         """Blocks of the grid, in order, each covered once."""
         return self.grid.units()
@@ -103,7 +108,7 @@ class GridSpace(ABC):
             np.flatnonzero(options.n == values[i])
             for options, (_, values), i in zip(self.options_of(outer[0]), self.outer_axes[1:], outer[1:], strict=True)
         ]
-        links = np.arange(len(self.link_names), dtype=np.int64)
+        links = np.arange(self.grid.sizes[outer[0]][0], dtype=np.int64)
         index = self.grid.crossing(outer[0], [links, *chosen])
         return index[self.legal(index)] if len(index) else index
 

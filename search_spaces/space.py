@@ -71,6 +71,11 @@ class Space(Protocol):
         ...
 
     @property
+    def numbering_refusal(self) -> str:
+        """Why the grid lacks designs that the study allows; empty where it has them all."""
+        ...
+
+    @property
     def demand(self) -> tuple[str, float] | None:
         """The result column that a demand bounds from below, and by how much."""
         ...
