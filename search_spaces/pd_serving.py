@@ -79,6 +79,11 @@ class ServingSpace(GridSpace):
     # -- the grid ---------------------------------------------------------------------------------
 
     @property
+    def per_pair(self) -> bool:
+        """Whether every pair of pools has its own link."""
+        return self.problem.per_pair
+
+    @property
     def numbering_refusal(self) -> str:
         """Why the grid lacks designs that the study allows; empty where it has them all."""
         if self.problem.per_pair and not self.wiring.per_pair:
