@@ -226,7 +226,7 @@ class ServingSpace(GridSpace):
             "paradigm": np.full(rows.shape[1], "pd_serving", dtype=object),
             **self._design_columns(regime, system, rows, link, e),
             **e.columns,
-            "bottleneck": bottlenecks(system, rows, e, self.pool_names),
+            "bottleneck": bottlenecks(system, rows, link, e, self.pool_names),
             "infeasible_reason": infeasible_reasons(
                 system, rows, e, self.pool_names, [c.name for c in self.problem.classes]
             ),

@@ -12,12 +12,13 @@ from small_training import data_parallel, pipelined
 from dse import exhaustive, search
 from dse.catalog import load_catalog
 from dse.errors import InputError, MethodError
-from dse.explore import choose_method
+from dse.explore import choose_method, run
 from dse.model.routing import split_rate, stealing_flows_lp
 from dse.pareto import minimised
 from dse.progress import Stop, silent
 from dse.resolve import Study
 from dse.scoring import score, score_index
+from search_spaces import pd_serving_links
 
 KV_BYTE = 1024 * 524_288
 """KV cache of a prompt of 1024 tokens, Llama-2-7B in 16 bit."""
@@ -80,6 +81,7 @@ def test_three_pools_and_two_links_by_hand() -> None:
     assert row["requests_s"] < free["requests_s"]
     assert row["prefill_frac_gpu"] == pytest.approx(share, rel=1e-9)
     assert row["link"] == "gpu~wse-3: 1 GB/s, h.1_x~wse-3: 1000 GB/s"
+    assert row["bottleneck"] == "link gpu~wse-3"
     assert row["link_gb_s"] == 1.0
     assert row["link_use_frac"] == pytest.approx(1.0, rel=1e-9)
     other = score(study, ONE | {"link": "1000 GB/s", "link_wse-3~h.1_x": "1 GB/s"}).iloc[0]
@@ -200,6 +202,21 @@ def test_too_many_assignments_are_left_to_the_program() -> None:
     nothing_answers = raw(6, bandwidth_gb_s=[1, 2]) | {"objectives": {"minimise": ["usd_per_mtok"]}}
     with pytest.raises(MethodError, match=r"ways to link 6 pools.*not linear"):
         choose_method(Study.from_dict(nothing_answers))
+
+
+def test_a_run_reports_plans_that_the_grid_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pd_serving_links, "MOST_WIRINGS", 1)
+    few = [POOLS[0] | {"count": [8]}, POOLS[1] | {"roles": ["prefill"]}, POOLS[2]]
+    link = {"tier": ["eth100", "ndr400"], "count": [1, 2], "per_pair": True}
+    limits = {"n_h.1_x": {"min": 4}, "n_wse-3": {"min": 1}}
+    result = run(Study.from_dict(small_study(pool=few, link=link, site={"life_years": 0.05}, limits=limits)))
+    assert result.info["method"] == "milp"
+    assert result.info["complete"]
+    placed = result.frontier[result.frontier["design_id"].str.startswith("p")]
+    assert len(placed)
+    assert placed["link"].str.contains("gpu~wse-3: ").all()
+    assert (placed["throughput_low_tok_s"] <= placed["throughput_tok_s"]).all()
+    assert set(placed["design_id"]) <= set(result.candidates["design_id"])
 
 
 def test_more_designs_than_numbers_are_left_to_the_program() -> None:

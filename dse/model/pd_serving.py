@@ -199,6 +199,8 @@ class Evaluation:
     prefill: PoolParts
     decode: PoolParts
     use: PoolUse
+    link_use: Floats
+    """Share of the link from pool p to pool o in use at capacity (N, P, P)."""
     bought: Mapping[Pair, Bools]
     """For every pair of pools, whether a link between them is bought (N,)."""
 
@@ -219,6 +221,7 @@ def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
     bought = pairs_bought(system, list(rows))
     link_usd, link_w = links_bill(system.links, system.wiring.option[link], bought)
     rate, crossing = flow.rate, crossing_byte(system, flow)
+    link_use = rate[:, None, None] * crossing / pair_byte_s(system, link)
     tok_s = rate * system.output_tok
     alone = [
         np.where(t.active[r], t.alone_rate[r], 0.0) * system.output_tok
@@ -233,7 +236,8 @@ def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
         "input_tok_s": rate * system.input_tok,
         **_latency_columns(system, rows, link, flow, decode),
         **bill_columns([t.bill for t in system.tables], rows, use.busy_frac, link_usd, link_w, tok_s, system.site),
-        **_link_columns(system, link, rate, crossing),
+        "link_use_frac": link_use.max(axis=(1, 2), initial=0.0),
+        "kv_transfer_byte_s": rate * crossing.sum(axis=(1, 2)),
         "mem_margin_byte": _margin(system, rows, flow),
         "optimal_gpu_wse_ratio": _optimal_ratio(system, rows),
         **baseline_columns(alone, tok_s),
@@ -256,6 +260,7 @@ def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
         prefill=prefill,
         decode=decode,
         use=use,
+        link_use=link_use,
         bought=bought,
     )
 
@@ -271,14 +276,6 @@ def _latency_columns(system: System, rows: Ints, link: Ints, flow: Flow, decode:
         "ttft_p99_s": np.where(flow.rate > 0, p99, np.inf),
         "tpot_s": tpot,
         "tok_s_per_user": np.divide(1.0, tpot, out=np.full_like(tpot, np.inf), where=tpot > 0),
-    }
-
-
-def _link_columns(system: System, link: Ints, rate: Floats, crossing: Floats) -> dict[str, Floats]:
-    """KV cache between pools, and how full the busiest direction of a link is."""
-    return {
-        "link_use_frac": (rate[:, None, None] * crossing / pair_byte_s(system, link)).max(axis=(1, 2), initial=0.0),
-        "kv_transfer_byte_s": rate * crossing.sum(axis=(1, 2)),
     }
 
 

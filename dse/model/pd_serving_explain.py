@@ -27,8 +27,8 @@ NOTICED_FRAC = 0.005
 STAGES = {PREFILL: "prefill", DECODE: "decode", BOTH: "prefill and decode", ANY: "prefill and decode"}
 
 
-def bottlenecks(system: System, rows: Ints, e: Evaluation, names: Sequence[str]) -> Objects:
-    """What holds the rate of each design: a saturated pool with its binding term, the link, or a limit."""
+def bottlenecks(system: System, rows: Ints, link: Ints, e: Evaluation, names: Sequence[str]) -> Objects:
+    """What holds the rate of each design: a saturated pool with its binding term, a link, or a limit."""
     use = e.use
     term = binding_term(use.compute_s, use.memory_s, use.communication_s, use.fixed_s)
     prefills, decodes = (e.pool_columns[c] >= NOTICED_FRAC for c in ("prefill_frac", "decode_frac"))
@@ -44,9 +44,18 @@ def bottlenecks(system: System, rows: Ints, e: Evaluation, names: Sequence[str])
             if use.busy_frac[i, p] >= SATURATED
         ]
         if link_full[i]:
-            full.append("link")
+            full += _full_links(system, link, e, names, i)
         labels[i] = ", ".join(full) if full else _held_back(system)
     return labels
+
+
+def _full_links(system: System, link: Ints, e: Evaluation, names: Sequence[str], i: int) -> list[str]:
+    """The full links of one design: by name where pairs have different ones."""
+    option = system.wiring.option[link[i]]
+    if len({int(option[pair]) for pair, used in e.bought.items() if used[i]}) <= 1:
+        return ["link"]
+    full = e.link_use[i] >= SATURATED
+    return [f"link {names[p]}~{names[o]}" for p, o in e.bought if full[p, o] or full[o, p]]
 
 
 def _stages(prefills: bool, decodes: bool) -> str:
