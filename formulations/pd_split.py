@@ -81,6 +81,7 @@ def add_split(m: pyo.ConcreteModel, data: ProvisioningData) -> None:
     m.spread = pyo.Var(m.SPREADS, bounds=(0, None), dense=False, doc="spread[p,o,q,k], scaled")
     m.spread_with_over, m.spread_with_pick = pyo.ConstraintList(), pyo.ConstraintList()
     m.respect_pair = pyo.ConstraintList()
+    m.rows_of_pairs = []
 
 
 def _link_rate(data: ProvisioningData, link: int) -> float:
@@ -148,6 +149,7 @@ def add_pair(m: pyo.ConcreteModel, data: ProvisioningData, row: PairRow) -> None
     )
     prefill, decode = row.prefill_rate / rates, row.decode_rate / rates
     share = carried + carried / prefill * m.over[p] + carried / decode * beside + carried / prefill / decode * product
+    m.rows_of_pairs.append((p, o))
     m.respect_pair.add(m.crossing <= share + 3 - speaks)
 
 

@@ -67,10 +67,15 @@ class GridSpace(ABC):
         """Settings of all pools together, under the regime that has most."""
         return max(sum(sizes[1:]) for sizes in self.grid.sizes)
 
-    def decoded(self, index: int) -> tuple[int, int, list[int]]:
-        """Regime, link and row of every pool's settings of one design."""
+    def decoded(self, index: int) -> tuple[int, Ints, list[int]]:
+        """Regime, link of every pool with each other (P, P) and row of every pool's settings of one design."""
         regime, link, rows = self.grid.decode(np.array([index], dtype=np.int64))
-        return int(regime[0]), int(link[0]), rows[:, 0].tolist()
+        return int(regime[0]), self.linked(int(link[0])), rows[:, 0].tolist()
+
+    def linked(self, link: int) -> Ints:
+        """Link of every pool with each other (P, P): the same between all."""
+        n = len(self.pool_names)
+        return np.full((n, n), link, dtype=np.int64)
 
     @property
     def numbering_refusal(self) -> str:

@@ -151,6 +151,10 @@ class ServingSpace(GridSpace):
         legal = is_legal(system, rows, unit.link, self.listed(unit.regime), self.first_routing(unit.regime))
         return screen(system, rows, unit.link), legal, self.grid.first_of(unit)
 
+    def linked(self, link: int) -> Ints:
+        """Link of every pool with each other (P, P) in one of the ways to link them."""
+        return self.wiring.option[link]
+
     def canonical(self, regime: int, option: Ints, rows: Sequence[int]) -> int | None:
         """Grid index of a plan that links pools by `option` (P, P); None where the grid lacks those links.
 

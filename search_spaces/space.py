@@ -93,7 +93,7 @@ class Space(Protocol):
         """One step more of each thing that a design has."""
         ...
 
-    def decoded(self, index: int) -> tuple[int, int, list[int]]:
+    def decoded(self, index: int) -> tuple[int, Ints, list[int]]:
         """Regime, link and row of every pool's settings of one design."""
         ...
 
