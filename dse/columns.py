@@ -50,8 +50,18 @@ COLUMNS: tuple[Column, ...] = (
     Column("collect", "micro-batches", None, "micro-batches that a wafer takes at once"),
     Column("layers", "", None, "layers of each pipeline stage, first to last"),
     Column("global_batch", "sequences", None, "sequences of one optimizer step"),
-    Column("link", "", None, "link between pools: tier and count, raw bandwidth, or none where nothing crosses"),
-    Column("link_gb_s", "GB/s", None, "bandwidth S of each ordered pair of pools; 1 GB = 1e9 byte"),
+    Column(
+        "link",
+        "",
+        None,
+        "link between pools: tier and count, raw bandwidth, or none where nothing crosses; by pair where they differ",
+    ),
+    Column(
+        "link_gb_s",
+        "GB/s",
+        None,
+        "bandwidth S of each ordered pair of pools, the narrowest that is bought; 1 GB = 1e9 byte",
+    ),
     Column(
         "throughput_tok_s",
         "tok/s",

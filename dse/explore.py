@@ -68,7 +68,7 @@ def choose_method(study: Study) -> tuple[str, str]:
     """The method and why it was chosen; MethodError where the study's own choice cannot answer it."""
     asked = study.envelope.search.method
     if asked != "auto":
-        refused = {"exhaustive": exhaustive.refusal, "milp": milp.refusal}.get(asked, lambda _: "")(study)
+        refused = {"exhaustive": exhaustive.refusal, "milp": milp.refusal, "optuna": search.refusal}[asked](study)
         if refused:
             raise MethodError(refused)
         return asked, "asked for by the study"
@@ -81,6 +81,11 @@ def choose_method(study: Study) -> tuple[str, str]:
     why = no_enumeration or f"the grid has {n:,} designs, too many to enumerate"
     if not no_milp and n_options <= study.paradigm.most_options:
         return "milp", f"{why}; {n_options:,} options of all pools fit an exact program"
+    no_search = search.refusal(study)
+    if no_search:
+        if no_milp:
+            raise MethodError(f"{no_search}; {no_milp}")
+        return "milp", f"{no_search}; only an exact program can answer"
     return "optuna", f"{why}; {no_milp or f'{n_options:,} options are too many for an exact program'}"
 
 

@@ -59,11 +59,15 @@ def _solved(study: Study, formulation: Any, model: Any, data: Program, plan: Pla
     return solver
 
 
+def _between(study: Study, pair: tuple[int, int] | None) -> str:
+    return "link between " + (" and ".join(study.space.pool_names[p] for p in pair) if pair else "pools")
+
+
 def _line(study: Study, worth: Any) -> dict[str, Any]:
     on_link = worth.pool is None
     return {
         "row": worth.row,
-        "resource": "link between pools" if on_link else study.space.pool_names[worth.pool],
+        "resource": _between(study, worth.pair) if on_link else study.space.pool_names[worth.pool],
         "per": PAYS_PER if on_link else "device",
         "requests_s": worth.requests_s,
     }

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dse.cluster import Workers
 from dse.columns import OBJECTIVE_SENSE
+from dse.errors import MethodError
 from dse.pareto import RunningFront, minimised
 from dse.progress import Progress, Report, Stop
 from dse.resolve import Study
@@ -118,8 +119,17 @@ def run_block(study: Study, outer: Outer) -> Block:
     )
 
 
+def refusal(study: Study) -> str:
+    """Why the search cannot see every design of this study; empty where it can."""
+    refused = study.space.numbering_refusal
+    return f"optuna: {refused}" if refused else ""
+
+
 def explore(study: Study, *, workers: int, address: str, report: Report, stop: Stop) -> Sampled:
     """Multi-objective search over purchases; the archive keeps every design worth keeping."""
+    refused = refusal(study)
+    if refused:
+        raise MethodError(refused)
     search = study.envelope.search
     trials = _optuna_study(study)
     front = RunningFront(len(study.envelope.objectives.names))

@@ -65,6 +65,8 @@ class Link(Part):
     count: Annotated[tuple[Annotated[int, Field(ge=1, le=100_000)], ...], AxisList] = (1,)
     """Links side by side, with a tier."""
     latency_s: NonNegative = 0.0
+    per_pair: bool = False
+    """Every pair of pools has its own of these links, instead of one for all."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Link:

@@ -162,9 +162,19 @@ def slowed(study: Study, source: Source, factor: float) -> Study:
 
 
 def with_intervals(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame of grid designs with the ends of their throughput, cost and cost per token beside them."""
-    index = np.array([int(str(d)[1:]) for d in frame["design_id"]], dtype=np.int64)
-    return _placed(frame, _ends(study, frame, lambda variant: variant.space.numbers(index)))
+    """The frame of designs with the ends of their throughput, cost and cost per token beside them."""
+    numbered = frame["design_id"].str.startswith("d").to_numpy(dtype=np.bool_)
+    index = np.array([int(d[1:]) for d in frame["design_id"][numbered]], dtype=np.int64)
+    given = [study.space.settings_of({str(k): v for k, v in row.items()}) for _, row in frame[~numbered].iterrows()]
+
+    def scored(variant: Study) -> Mapping[str, Values]:
+        tok_s = np.empty(len(frame))
+        tok_s[numbered] = variant.space.numbers(index)["throughput_tok_s"]
+        # designs that the grid lacks: plans of a program, by their keys
+        tok_s[~numbered] = [float(variant.space.score_design(s)[0]["throughput_tok_s"][0]) for s in given]
+        return {"throughput_tok_s": tok_s}
+
+    return _placed(frame, _ends(study, frame, scored))
 
 
 def explained(study: Study, frame: pd.DataFrame, settings: Mapping[str, str]) -> tuple[pd.DataFrame, list[Effect]]:

@@ -11,16 +11,18 @@ Parameters  R[p,k], D[p,k], B[p,k]  prefill, decode and both-role rate of an opt
             n[p,k]     instances;  e[p,k], h[p,k]  cost at idle, and more when busy;  w[p,k]  power
             S[l], e[l], w[l]  bandwidth, cost and power of a link between one pair of pools
             v          KV bytes per request
-Variables   pick[p,k]  option k of pool p, binary;  use[l]  link l, binary
+Variables   pick[p,k]  option k of pool p, binary
+            use[p,o,l]  p and o have link l, binary: one choice a pair with `per_pair`, else one for all pairs
             bought[p,o,l]  link l stands between p and o, in [0, 1]
             rate       requests/s of the whole fleet
 Minimise    rate (negative), cost and power as the frontier search weighs them, within its bounds and the
             user's limits: `program`
 Subject to  sum_k pick[p,k] = 1                                                 pick_one_option
-            sum_l use[l] = 1                                                    use_one_link
+            sum_l use[p,o,l] = 1                                                use_one_link
+            per_pair: 1 - use[p,o,0] <= (p is bought), (o is bought)            use_the_first_link
             an option not listed for use beside other pools: only alone         keep_to_roles
-            bought[p,o,l] >= (p prefills) + (o decodes) + use[l] - 2            buy_links
-                             stealing: (p is bought) + (o is bought) + use[l] - 2
+            bought[p,o,l] >= (p prefills) + (o decodes) + use[p,o,l] - 2        buy_links
+                             stealing: (p is bought) + (o is bought) + use[p,o,l] - 2
             rate >= half the least rate of any plan that serves something       serve_something
             rate <= what the pools do under the regime's routing: `pd_split`, `pd_stealing`; `pd_split_metered`
                              where busy devices cost more than idle ones
@@ -33,7 +35,7 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from .pd_choice import add_choice, picked
+from .pd_choice import add_choice, link_taken, picked
 from .pd_provisioning_data import COST, POWER, RATE, ProvisioningData, Regimes, least_rate, programs, refusal
 from .pd_split import PairRow, add_pair, add_split, overloaded_pairs
 from .pd_split_metered import add_metered_split
@@ -98,10 +100,13 @@ def add_row(m: pyo.ConcreteModel, data: ProvisioningData, row: PairRow) -> None:
 
 
 def extract(m: pyo.ConcreteModel, data: ProvisioningData, space: Regimes) -> Plan:
-    """The plan: the search space's number of the chosen design."""
+    """The plan: the search space's number of the chosen design, or its keys where the grid lacks its links."""
     picks = [
         int(t.row[int(np.argmax([pyo.value(m.pick[p, k]) for k in range(len(t.row))]))])
         for p, t in enumerate(data.pools)
     ]
-    link = int(np.argmax([pyo.value(m.use[link]) for link in m.LINKS]))
-    return Plan(index=space.canonical(data.regime, link, picks))
+    option = np.zeros((len(picks), len(picks)), dtype=np.int64)
+    for p, o in m.PAIRS:
+        option[p, o] = link_taken(m, data, p, o)
+    index = space.canonical(data.regime, option, picks)
+    return Plan(index=index) if index is not None else Plan(settings=space.settings_at(data.regime, option, picks))

@@ -61,6 +61,8 @@ class ProvisioningData:
     pools: Sequence[PoolOptions]
     stealing: bool
     alone_allowed: bool
+    per_pair: bool
+    """Every pair of pools has its own link, instead of one for all."""
     link_byte_s: Floats
     link_usd_per_h: Floats
     link_power_w: Floats
@@ -125,6 +127,11 @@ class Regimes(Protocol):
         """Names of the pools."""
         ...
 
+    @property
+    def per_pair(self) -> bool:
+        """Whether every pair of pools has its own link."""
+        ...
+
     def system(self, regime: int) -> System:
         """Tables of one regime."""
         ...
@@ -137,8 +144,12 @@ class Regimes(Protocol):
         """Whether a pool alone is counted under this regime."""
         ...
 
-    def canonical(self, regime: int, link: int, rows: Sequence[int]) -> int:
-        """Number of a plan, with the one link that stands for all where nothing crosses."""
+    def canonical(self, regime: int, option: Ints, rows: Sequence[int]) -> int | None:
+        """Number of a plan, with the first link where nothing crosses; None where the grid lacks its links."""
+        ...
+
+    def settings_at(self, regime: int, option: Ints, rows: Sequence[int]) -> dict[str, str]:
+        """The same plan as `--set` keys."""
         ...
 
 
@@ -217,6 +228,7 @@ def _provisioning_data(
         pools=pools,
         stealing=system.stealing,
         alone_allowed=space.first_routing(regime),
+        per_pair=space.per_pair,
         link_byte_s=np.minimum(system.links.byte_s, _most_byte_s(pools, system)),
         link_usd_per_h=system.links.usd_per_h,
         link_power_w=system.links.power_w,

@@ -15,10 +15,10 @@ Variables   crossing   requests/s prefilled on one pool and decoded on another
 Subject to  rate = crossing + sum B pick                                        count_served
             crossing <= sum R pick                                              prefill_at_capacity
             crossing <= sum D pick                                              decode_at_capacity
-            crossing <= sum_l S/v use                   (two pools)             respect_link
-            crossing <= T[p,k,l] (1 + over[p]/R[p,k]) + (2 - pick[p,k] - use[l])        respect_ttft
+            crossing <= sum_l S/v use[p,o,l]            (two pools)             respect_link
+            crossing <= T[p,k,l] (1 + over[p]/R[p,k]) + (3 - pick[p,k] - use[p,o,l] - (o decodes))   respect_ttft
             crossing <= S/v (1 + over[p]/R + sum_{q != o} D pick/D' + sum D spread/(R D'))
-                        + (3 - [R_p >= R] - [D_o >= D'] - [link <= S])          respect_pair
+                        + (3 - [R_p >= R] - [D_o >= D'] - [link of p and o <= S])          respect_pair
             spread <= over[p],  spread <= max over[p] pick[q,k]                 spread_with_over, spread_with_pick
 
 respect_pair, written for an overloaded pair's R and D' and its link's S, holds for every pick of at least R and D'
@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyomo.environ as pyo
 
-from .pd_choice import picked
+from .pd_choice import link_taken, picked, sent_to, used
 from .pd_provisioning_data import RATE, ProvisioningData
 
 OVERLOAD_FRAC = 1e-9
@@ -73,7 +73,7 @@ def add_split(m: pyo.ConcreteModel, data: ProvisioningData) -> None:
 
         @m.Constraint()
         def respect_link(m: pyo.ConcreteModel) -> Any:
-            return m.crossing <= pyo.quicksum(_link_rate(data, link) * m.use[link] for link in m.LINKS)
+            return m.crossing <= pyo.quicksum(_link_rate(data, link) * used(m, data, 0, 1, link) for link in m.LINKS)
 
     m.over = pyo.Expression(m.POOLS, rule=lambda m, p: _beside(m, data, p))
     _add_ttft(m, data, rates)
@@ -81,6 +81,7 @@ def add_split(m: pyo.ConcreteModel, data: ProvisioningData) -> None:
     m.spread = pyo.Var(m.SPREADS, bounds=(0, None), dense=False, doc="spread[p,o,q,k], scaled")
     m.spread_with_over, m.spread_with_pick = pyo.ConstraintList(), pyo.ConstraintList()
     m.respect_pair = pyo.ConstraintList()
+    m.rows_of_pairs = []
 
 
 def _link_rate(data: ProvisioningData, link: int) -> float:
@@ -104,25 +105,30 @@ def _add_ttft(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> Non
         for k in np.flatnonzero((t.prefill_rate > 0) & (t.ttft_rate[:, link] < t.prefill_rate))
     ]
 
-    @m.Constraint(held)
-    def respect_ttft(m: pyo.ConcreteModel, p: int, k: int, link: int) -> Any:
+    m.respect_ttft = pyo.ConstraintList()
+    for p, k, link in held:
         held_rate = data.pools[p].ttft_rate
         most = 0.0 if held_rate is None else float(held_rate[k, link] / rates)
         frac = most / float(data.pools[p].prefill_rate[k] / rates)
-        return m.crossing <= most + frac * m.over[p] + (2 - m.pick[p, k] - m.use[link])
+        for o, decodes in sent_to(m, data, p):
+            speaks = m.pick[p, k] + used(m, data, p, o, link) + decodes
+            m.respect_ttft.add(m.crossing <= most + frac * m.over[p] + (3 - speaks))
 
 
 def overloaded_pairs(m: pyo.ConcreteModel, data: ProvisioningData) -> list[PairRow]:
     """Pairs whose link the plan in the model overloads."""
-    link = int(np.argmax([pyo.value(m.use[i]) for i in m.LINKS]))
     chosen = [int(np.argmax([pyo.value(m.pick[p, k]) for k in range(len(t.row))])) for p, t in enumerate(data.pools)]
     prefill = np.array([t.prefill_rate[k] for t, k in zip(data.pools, chosen, strict=True)])
     decode = np.array([t.decode_rate[k] for t, k in zip(data.pools, chosen, strict=True)])
     if len(data.pools) < 3 or not prefill.any() or not decode.any():
         return []
     flow = pyo.value(m.crossing) * np.outer(prefill / prefill.sum(), decode / decode.sum())
-    overloaded = np.argwhere(flow > _link_rate(data, link) * (1.0 + OVERLOAD_FRAC)).tolist()
-    return [PairRow(p, o, link, float(prefill[p]), float(decode[o])) for p, o in overloaded]
+    links = {(p, o): link_taken(m, data, p, o) for p, o in m.PAIRS}
+    return [
+        PairRow(p, o, link, float(prefill[p]), float(decode[o]))
+        for (p, o), link in links.items()
+        if flow[p, o] > _link_rate(data, link) * (1.0 + OVERLOAD_FRAC)
+    ]
 
 
 def add_pair(m: pyo.ConcreteModel, data: ProvisioningData, row: PairRow) -> None:
@@ -139,10 +145,11 @@ def add_pair(m: pyo.ConcreteModel, data: ProvisioningData, row: PairRow) -> None
     speaks = (
         picked(m, p, pools[p].prefill_rate >= row.prefill_rate)
         + picked(m, o, pools[o].decode_rate >= row.decode_rate)
-        + pyo.quicksum(m.use[i] for i in m.LINKS if _link_rate(data, i) <= carried)
+        + pyo.quicksum(used(m, data, p, o, i) for i in m.LINKS if _link_rate(data, i) <= carried)
     )
     prefill, decode = row.prefill_rate / rates, row.decode_rate / rates
     share = carried + carried / prefill * m.over[p] + carried / decode * beside + carried / prefill / decode * product
+    m.rows_of_pairs.append((p, o))
     m.respect_pair.add(m.crossing <= share + 3 - speaks)
 
 

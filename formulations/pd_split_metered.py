@@ -13,8 +13,9 @@ Subject to  rate = sum flow + sum B pick                                        
             sum_o flow[p,o] = sum_k R filled                                    prefill_at_capacity
             sum_p flow[p,o] = sum_k D drained                                   decode_at_capacity
             flow[p,o] = sum_k D[o,k] sourced[p,o,k]    (three pools or more)    share_in_proportion
-            v flow[p,o] <= sum_l S use                                          respect_link
-            sum_o flow[p,o] <= sum_k T[p,k,l] pick + max_k R (1 - use[l])       respect_ttft
+            v flow[p,o] <= sum_l S use[p,o,l]                                   respect_link
+            sum_o flow[p,o] <= sum_k T[p,k,l] pick + slack                      respect_ttft
+                               slack = max_k R (2 - use[p,o,l] - (o decodes)), for each o
             something is tight, and what is tight holds with equality           work_at_capacity
 
 A product of a share x in [0, 1] and a binary y is exact as z <= y, z <= x, z >= x + y - 1.
@@ -32,7 +33,7 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from .pd_choice import bandwidth, picked
+from .pd_choice import bandwidth, picked, sent_to, used
 from .pd_provisioning_data import ProvisioningData
 
 
@@ -86,17 +87,21 @@ def add_metered_split(m: pyo.ConcreteModel, data: ProvisioningData, rates: float
 
     @m.Constraint(m.PAIRS)
     def respect_link(m: pyo.ConcreteModel, p: int, o: int) -> Any:
-        return m.flow[p, o] * (data.request_kv_byte * rates / data.widest_byte_s) <= bandwidth(m, data)
+        return m.flow[p, o] * (data.request_kv_byte * rates / data.widest_byte_s) <= bandwidth(m, data, p, o)
 
-    if data.pools[0].ttft_rate is not None and len(data.pools) > 1:
-
-        @m.Constraint(m.POOLS, m.LINKS)
-        def respect_ttft(m: pyo.ConcreteModel, p: int, link: int) -> Any:
-            return _leaving(m, p) <= _held(m, data, rates, p, link) + _most(data, rates, p) * (1 - m.use[link])
+    if data.pools[0].ttft_rate is not None:
+        m.respect_ttft = pyo.ConstraintList()
+        for p, (o, decodes), link in _held_links(m, data):
+            slack = _most(data, rates, p) * (2 - used(m, data, p, o, link) - decodes)
+            m.respect_ttft.add(_leaving(m, p) <= _held(m, data, rates, p, link) + slack)
 
     _hold_at_capacity(m, data, rates)
     busy = pyo.quicksum(data.pools[p].busy_usd_per_h[k] * filled[p, k] for p, k in prefilling)
     return busy + pyo.quicksum(data.pools[p].busy_usd_per_h[k] * drained[p, k] for p, k in decoding)
+
+
+def _held_links(m: pyo.ConcreteModel, data: ProvisioningData) -> list[tuple[int, tuple[int, Any], int]]:
+    return [(p, to, link) for p in m.POOLS for to in sent_to(m, data, p) for link in m.LINKS]
 
 
 def _leaving(m: pyo.ConcreteModel, p: int) -> Any:
@@ -117,19 +122,21 @@ def _most(data: ProvisioningData, rates: float, p: int) -> float:
 def _hold_at_capacity(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> None:
     """The split pools run at their capacity: something is tight. Needed where a lower rate would cost less."""
     limited = data.pools[0].ttft_rate is not None
-    names = ["fill", "drain", *m.PAIRS, *(m.POOLS if limited else ())]
+    held = [(p, *to) for p in m.POOLS for to in sent_to(m, data, p)] if limited else []
+    names = ["fill", "drain", *m.PAIRS, *held]
     m.tight = pyo.Var(range(len(names)), domain=pyo.Binary, doc="tight[i]")
     m.work_at_capacity = pyo.ConstraintList()
     m.work_at_capacity.add(pyo.quicksum(m.tight[i] for i in range(len(names))) >= 1)
     for i, name in enumerate(names):
         if isinstance(name, str):
             m.work_at_capacity.add((m.fill if name == "fill" else m.drain) >= m.tight[i])
-        elif isinstance(name, tuple):
-            used = m.flow[name] * (data.request_kv_byte * rates / data.widest_byte_s)
-            m.work_at_capacity.add(used >= bandwidth(m, data) - (1 - m.tight[i]))
+        elif len(name) == 2:
+            carried = m.flow[name] * (data.request_kv_byte * rates / data.widest_byte_s)
+            m.work_at_capacity.add(carried >= bandwidth(m, data, *name) - (1 - m.tight[i]))
         else:
-            big = _most(data, rates, name)
-            m.work_at_capacity.add(m.tight[i] <= picked(m, name, data.pools[name].prefills))
+            p, o, decodes = name
+            m.work_at_capacity.add(m.tight[i] <= picked(m, p, data.pools[p].prefills))
+            m.work_at_capacity.add(m.tight[i] <= decodes)
             for link in m.LINKS:
-                slack = big * (2 - m.tight[i] - m.use[link])
-                m.work_at_capacity.add(_leaving(m, name) >= _held(m, data, rates, name, link) - slack)
+                slack = _most(data, rates, p) * (2 - m.tight[i] - used(m, data, p, o, link))
+                m.work_at_capacity.add(_leaving(m, p) >= _held(m, data, rates, p, link) - slack)

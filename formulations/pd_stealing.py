@@ -9,7 +9,7 @@ Subject to  sum_{p,o} flow[p,o,c] >= q[c] (rate - alone)                        
             sum_j outside[o,j,c] = sum_p flow[p,o,c]                            assign_decode_work
             sum_c (a inside + d outside) <= sum_{k in j} n pick                 respect_capacity
             outside[p,j,c] <= sum_{k in j} pick   where decoding takes no time  decode_where_picked
-            sum_c v[c] flow[p,o,c] <= sum_l S use                               respect_link
+            sum_c v[c] flow[p,o,c] <= sum_l S use[p,o,l]                        respect_link
             rate <= sum A pick + (1 - alone)                                    serve_alone
             1 + (pools - 1)(1 - alone) >= pools bought >= 2 - alone             count_pools
 
@@ -82,7 +82,7 @@ def add_stealing(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> 
     def respect_link(m: pyo.ConcreteModel, p: int, o: int) -> Any:
         unit = data.widest_byte_s
         carried = pyo.quicksum(data.class_kv_byte[c] * rates / unit * m.flow[p, o, c] for c in classes)
-        return carried <= bandwidth(m, data)
+        return carried <= bandwidth(m, data, p, o)
 
     @m.Constraint()
     def serve_alone(m: pyo.ConcreteModel) -> Any:

@@ -15,8 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyomo.environ as pyo
+from numpy.typing import NDArray
 
+from .pd_choice import FOR_ALL, choice_of, link_taken
 from .pd_provisioning_data import RATE, ProvisioningData
+
+Ints = NDArray[np.int64]
 
 GB = 1e9
 SMALL = 1e-9
@@ -32,18 +36,20 @@ class Worth(NamedTuple):
     """The pool whose devices it counts; None: the link."""
     requests_s: float
     """Per device, or per GB/s between pools."""
+    pair: tuple[int, int] | None = None
+    """The pools between which the link is, where every pair has its own."""
 
 
 Price = Callable[[Any], float]
 
 
-def place(m: pyo.ConcreteModel, data: ProvisioningData, plan: tuple[int, int, Sequence[int]]) -> bool:
-    """Fixes every integer to a plan: its regime, link and table row per pool.
+def place(m: pyo.ConcreteModel, data: ProvisioningData, plan: tuple[int, Ints, Sequence[int]]) -> bool:
+    """Fixes every integer to a plan: its regime, link of every pool with each other, and table row per pool.
 
     False where the plan is another regime's, where an option was left out, and where busy devices cost more: then the
     rate is held at capacity by binaries, and no row has a price.
     """
-    regime, link, rows = plan
+    regime, option, rows = plan
     if regime != data.regime or data.metered:
         return False
     for p, t in enumerate(data.pools):
@@ -52,8 +58,9 @@ def place(m: pyo.ConcreteModel, data: ProvisioningData, plan: tuple[int, int, Se
             return False
         for k in range(len(t.row)):
             _hold(m.pick[p, k], k == at[0])
-    for i in m.LINKS:
-        _hold(m.use[i], i == link)
+    links = {choice_of(data, p, o): int(option[p, o]) for p, o in m.PAIRS} or {FOR_ALL: 0}
+    for (p, o, link), binary in m.use.items():
+        _hold(binary, link == links[p, o])
     if data.stealing:
         bought = sum(bool(t.active[_chosen(m, p, t.row)]) for p, t in enumerate(data.pools))
         _hold(m.alone, bought == 1)
@@ -89,13 +96,19 @@ def _of_split(m: pyo.ConcreteModel, data: ProvisioningData, price: Price) -> lis
         k = _chosen(m, p, t.row)
         if t.both_rate[k] > 0:
             found.append(Worth("count_served", p, float(t.both_rate[k] / t.devices[k])))
-    crossing = float(pyo.value(m.crossing))
-    link = next(i for i in m.LINKS if pyo.value(m.use[i]) > 0.5)
-    per_gb_s = crossing * data.scale[RATE] / float(data.link_byte_s[link]) * GB
-    rows = [m.respect_link] if hasattr(m, "respect_link") else []
-    for row in (*rows, *m.respect_pair.values()):
-        found.append(Worth(row.parent_component().name, None, price(row) * per_gb_s))
+    rows = [(0, 1, m.respect_link)] if hasattr(m, "respect_link") else []
+    rows += [(p, o, row) for (p, o), row in zip(m.rows_of_pairs, m.respect_pair.values(), strict=True)]
+    for p, o, row in rows:
+        per_byte_s = (
+            float(pyo.value(m.crossing)) * data.scale[RATE] / float(data.link_byte_s[link_taken(m, data, p, o)])
+        )
+        found.append(_of_link(row, data, price(row) * per_byte_s, p, o))
     return found
+
+
+def _of_link(row: Any, data: ProvisioningData, per_byte_s: float, p: int, o: int) -> Worth:
+    pair = (p, o) if data.per_pair else None
+    return Worth(row.parent_component().name, None, per_byte_s * GB, pair)
 
 
 def _of_stealing(m: pyo.ConcreteModel, data: ProvisioningData, price: Price) -> list[Worth]:
@@ -107,6 +120,7 @@ def _of_stealing(m: pyo.ConcreteModel, data: ProvisioningData, price: Price) -> 
             unit = float(np.where(t.config == j, t.instances, 0.0).max()) or 1.0
             per_instance = price(row) * data.scale[RATE] / unit
             found.append(Worth("respect_capacity", p, per_instance * float(t.instances[k] / t.devices[k])))
-    per_gb_s = data.scale[RATE] / data.widest_byte_s * GB
-    found += [Worth("respect_link", None, price(row) * per_gb_s) for row in m.respect_link.values()]
+    per_byte_s = data.scale[RATE] / data.widest_byte_s
+    for (p, o), row in m.respect_link.items():
+        found.append(_of_link(row, data, price(row) * per_byte_s, p, o))
     return found

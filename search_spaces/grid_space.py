@@ -57,14 +57,6 @@ class GridSpace(ABC):
     def legal(self, index: Ints) -> Bools:
         """Which grid indices are legal designs."""
 
-    def canonical(self, regime: int, link: int, rows: Sequence[int]) -> int:
-        """Grid index of a plan; where nothing crosses between pools the first link stands for all."""
-        at = [np.array([r], dtype=np.int64) for r in rows]
-        index = self.grid.encode(regime, np.array([link], dtype=np.int64), at)
-        if not self.legal(index)[0]:
-            index = self.grid.encode(regime, np.zeros(1, dtype=np.int64), at)
-        return int(index[0])
-
     @property
     def n_designs(self) -> int:
         """Size of the grid, legal or not."""
@@ -75,10 +67,20 @@ class GridSpace(ABC):
         """Settings of all pools together, under the regime that has most."""
         return max(sum(sizes[1:]) for sizes in self.grid.sizes)
 
-    def decoded(self, index: int) -> tuple[int, int, list[int]]:
-        """Regime, link and row of every pool's settings of one design."""
+    def decoded(self, index: int) -> tuple[int, Ints, list[int]]:
+        """Regime, link of every pool with each other (P, P) and row of every pool's settings of one design."""
         regime, link, rows = self.grid.decode(np.array([index], dtype=np.int64))
-        return int(regime[0]), int(link[0]), rows[:, 0].tolist()
+        return int(regime[0]), self.linked(int(link[0])), rows[:, 0].tolist()
+
+    def linked(self, link: int) -> Ints:
+        """Link of every pool with each other (P, P): the same between all."""
+        n = len(self.pool_names)
+        return np.full((n, n), link, dtype=np.int64)
+
+    @property
+    def numbering_refusal(self) -> str:
+        """Why the grid lacks designs that the study allows; empty where it has them all."""
+        return ""
 
     def units(self) -> Iterator[Unit]:
         """Blocks of the grid, in order, each covered once."""
@@ -111,7 +113,7 @@ class GridSpace(ABC):
             np.flatnonzero(options.n == values[i])
             for options, (_, values), i in zip(self.options_of(outer[0]), self.outer_axes[1:], outer[1:], strict=True)
         ]
-        links = np.arange(len(self.link_names), dtype=np.int64)
+        links = np.arange(self.grid.sizes[outer[0]][0], dtype=np.int64)
         index = self.grid.crossing(outer[0], [links, *chosen])
         return index[self.legal(index)] if len(index) else index
 

@@ -5,13 +5,16 @@ A regime of the grid is a precision with a routing; see pd_serving_options for a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.model.links import Wiring, assigned
 from dse.model.pd_serving import SATURATED, Evaluation, evaluate
 from dse.model.pd_serving_explain import bottlenecks, explanation, infeasible_reasons
 from dse.model.screening import Explanation, Screen
@@ -22,19 +25,17 @@ from dse.model.serving_pool import (
     Settings,
 )
 from dse.model.serving_screen import screen
-from dse.model.serving_system import System
+from dse.model.serving_system import System, narrowest_byte_s, pairs_bought
 
 from .fleet_study import MAX_DEVICES
 from .grid import Grid, Unit
 from .grid_space import GridSpace
 from .pd_serving_design import ServingDesign
+from .pd_serving_links import link_texts, settings_of_links, unnumbered, wiring_on_offer
 from .pd_serving_options import Regime, build_system, is_legal, pool_options
 from .pd_serving_problem import ServingProblem
 from .pd_serving_study import Routing
 from .space import Step, Yardstick, largest_ratio, purchase_step
-
-if TYPE_CHECKING:
-    pass
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -67,14 +68,33 @@ class ServingSpace(GridSpace):
         self.options = {
             r: tuple(pool_options(o, stealing=r == "work_stealing") for o in problem.pools) for r in problem.routings
         }
-        self.grid = Grid([[len(problem.links.byte_s), *map(len, self.options[r.routing])] for r in self.regimes])
+        sizes = [[len(o) for o in self.options[r.routing]] for r in self.regimes]
+        self.n_settings = sum(map(math.prod, sizes))
+        self.wiring = problem.wiring or wiring_on_offer(
+            len(problem.link_names), len(problem.pools), per_pair=problem.per_pair, n_settings=self.n_settings
+        )
+        self.grid = Grid([[len(self.wiring.option), *s] for s in sizes])
         self._systems: dict[int, System] = {}
 
     # -- the grid ---------------------------------------------------------------------------------
 
     @property
+    def per_pair(self) -> bool:
+        """Whether every pair of pools has its own link."""
+        return self.problem.per_pair
+
+    @property
+    def numbering_refusal(self) -> str:
+        """Why the grid lacks designs that the study allows; empty where it has them all."""
+        if self.problem.per_pair and not self.wiring.per_pair:
+            return unnumbered(len(self.problem.link_names), len(self.problem.pools), self.n_settings)
+        return ""
+
+    @property
     def enumeration_refusal(self) -> str:
         """Why enumeration cannot answer this study exactly; empty where it can."""
+        if self.numbering_refusal:
+            return self.numbering_refusal
         if "work_stealing" in self.problem.routings and len(self.problem.pools) > 2:
             return (
                 f"work stealing among {len(self.problem.pools)} pools needs a linear program for every design; "
@@ -106,7 +126,7 @@ class ServingSpace(GridSpace):
         """Tables of one regime over all options, built once."""
         if regime not in self._systems:
             r = self.regimes[regime]
-            self._systems[regime] = build_system(self.problem, r, self.options[r.routing])
+            self._systems[regime] = build_system(self.problem, self.wiring, r, self.options[r.routing])
         return self._systems[regime]
 
     def listed(self, regime: int) -> list[Bools]:
@@ -130,6 +150,34 @@ class ServingSpace(GridSpace):
         system, rows = self.system(unit.regime), self.grid.rows_of(unit)
         legal = is_legal(system, rows, unit.link, self.listed(unit.regime), self.first_routing(unit.regime))
         return screen(system, rows, unit.link), legal, self.grid.first_of(unit)
+
+    def linked(self, link: int) -> Ints:
+        """Link of every pool with each other (P, P) in one of the ways to link them."""
+        return self.wiring.option[link]
+
+    def canonical(self, regime: int, option: Ints, rows: Sequence[int]) -> int | None:
+        """Grid index of a plan that links pools by `option` (P, P); None where the grid lacks those links.
+
+        A pair that exchanges nothing counts with the first link.
+        """
+        at = [np.array([r], dtype=np.int64) for r in rows]
+        bought = {pair: used[0] for pair, used in pairs_bought(self.system(regime), at).items()}
+        taken = {pair: int(option[pair]) for pair, used in bought.items() if used}
+        of_pairs = [taken.get(pair, 0) for pair in bought]
+        if not self.wiring.per_pair and taken:
+            of_pairs = [next(iter(taken.values()))] * len(bought)
+        wanted = assigned(np.array([of_pairs], dtype=np.int64), len(rows))[0]
+        if any(wanted[pair] != link for pair, link in taken.items()):
+            return None
+        ways = np.flatnonzero((self.wiring.option == wanted).all(axis=(1, 2)))
+        return int(self.grid.encode(regime, ways[:1], at)[0])
+
+    def settings_at(self, regime: int, option: Ints, rows: Sequence[int]) -> dict[str, str]:
+        """The `--set` keys of a plan that links pools by `option` (P, P), in the grid or not."""
+        system = replace(self.system(regime), wiring=Wiring(option=option[None], per_pair=True))
+        at, link = np.array(rows, dtype=np.int64)[:, None], np.zeros(1, dtype=np.int64)
+        columns = self._design_columns(self.regimes[regime], system, at, link, evaluate(system, at, link))
+        return self.settings_of({name: values[0] for name, values in columns.items()})
 
     def legal(self, index: Ints) -> Bools:
         """Which grid indices are legal designs."""
@@ -174,7 +222,7 @@ class ServingSpace(GridSpace):
                 f"max_decode_batch_{name}": s.max_decode_batch,
                 **{f"{key}_{name}": values[:, p] for key, values in e.pool_columns.items()},
             }
-        columns["link_gb_s"] = np.where(e.pairs > 0, self.problem.links.byte_s[link] / 1e9, 0.0)
+        columns["link_gb_s"] = np.where(e.pairs > 0, narrowest_byte_s(system, link, e.bought) / 1e9, 0.0)
         return columns
 
     def _columns(self, regime: Regime, system: System, rows: Ints, link: Ints, e: Evaluation) -> dict[str, Values]:
@@ -182,7 +230,7 @@ class ServingSpace(GridSpace):
             "paradigm": np.full(rows.shape[1], "pd_serving", dtype=object),
             **self._design_columns(regime, system, rows, link, e),
             **e.columns,
-            "bottleneck": bottlenecks(system, rows, e, self.pool_names),
+            "bottleneck": bottlenecks(system, rows, link, e, self.pool_names),
             "infeasible_reason": infeasible_reasons(
                 system, rows, e, self.pool_names, [c.name for c in self.problem.classes]
             ),
@@ -196,13 +244,13 @@ class ServingSpace(GridSpace):
         for p, (name, table, r) in enumerate(zip(self.pool_names, system.tables, rows, strict=True)):
             role = np.array(ROLE_NAMES, dtype=object)[np.where(e.flow.combined[:, p], BOTH, table.settings.role[r])]
             columns[f"role_{name}"] = np.where(table.active[r], role, "none").astype(object)
-        names = np.array(self.problem.link_names, dtype=object)[link]
+        option = system.wiring.option[link]
         columns |= {
             "weight_dtype": np.full(n, regime.precision.weight, dtype=object),
             "kv_dtype": np.full(n, regime.precision.kv, dtype=object),
             "compute_dtype": np.full(n, regime.precision.compute, dtype=object),
             "routing": np.full(n, regime.routing, dtype=object),
-            "link": np.where(e.pairs > 0, names, "none").astype(object),
+            "link": link_texts(self.problem.link_names, self.pool_names, option, e.bought),
         }
         return columns
 
@@ -214,9 +262,9 @@ class ServingSpace(GridSpace):
         Values outside the axes are allowed; a link between the study's raw bandwidths too.
         """
         design = ServingDesign(self.problem, settings)
-        system = build_system(design.problem, design.regime, design.pools)
+        system = build_system(design.problem, design.wiring, design.regime, design.pools)
         rows = np.zeros((len(self.problem.pools), 1), dtype=np.int64)
-        link = np.array([design.link], dtype=np.int64)
+        link = np.zeros(1, dtype=np.int64)
         found = evaluate(system, rows, link)
         columns = ServingSpace(design.problem)._columns(design.regime, system, rows, link, found)
         detail = explanation(system, rows, link, found, self.pool_names)
@@ -234,9 +282,7 @@ class ServingSpace(GridSpace):
             role = str(row[f"role_{pool}"])
             if role in ROLE_NAMES[:3]:
                 settings[f"role_{pool}"] = role
-        if str(row["link"]) != "none":
-            settings["link"] = str(row["link"])
-        return settings
+        return settings | settings_of_links(str(row["link"]), self.pool_names)
 
     def next_steps(self, row: Mapping[str, Any]) -> list[Step]:
         """One step more of each thing: a purchase step of each pool that is bought, the next wider link, 1 GB/s.
@@ -254,7 +300,17 @@ class ServingSpace(GridSpace):
             beyond = " (beyond the study's count)" if more > offer.counts[-1] else ""
             steps.append(Step(f"{more - n} more {offer.name}{beyond}", {f"n_{offer.name}": str(more)}))
         full = float(row["link_use_frac"]) >= SATURATED
-        return steps + self.link_steps(row, worth_more=full)
+        return steps + self.link_steps(row, worth_more=full) + self._pair_steps(row)
+
+    def _pair_steps(self, row: Mapping[str, Any]) -> list[Step]:
+        """The next wider link of each pair, where pairs have different links."""
+        steps, names = [], self.link_names
+        for key, link in settings_of_links(str(row["link"]), self.pool_names).items():
+            if key != "link" and link in names[:-1]:
+                wider = names[names.index(link) + 1]
+                between = " and ".join(key.removeprefix("link_").split("~"))
+                steps.append(Step(f"link {wider} instead of {link} between {between}", {key: wider}))
+        return steps
 
     # -- baselines --------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from dse.model.serving_pool import ANY, BOTH, ROLE_NAMES, Precision, Settings
 from dse.units import DTYPE_BYTE
 
 from .design_keys import DesignKeys
+from .pd_serving_links import chosen_links, pair_keys
 from .pd_serving_options import Regime
 from .pd_serving_problem import PoolOffer, ServingProblem
 
@@ -23,7 +24,9 @@ class ServingDesign:
     """Reads `--set key=value` into one design; InputError with every fault."""
 
     def __init__(self, problem: ServingProblem, given: Mapping[str, str]) -> None:
-        keys = DesignKeys(given, [f"{k}_{o.name}" for o in problem.pools for k in _POOL_KEYS] + list(_FLEET_KEYS))
+        names = [o.name for o in problem.pools]
+        known = [f"{k}_{name}" for name in names for k in _POOL_KEYS]
+        keys = DesignKeys(given, known + list(_FLEET_KEYS) + pair_keys(names))
         first = problem.precisions[0]
         precision = Precision(
             weight=keys.choice("weight_dtype", first.weight, DTYPE_BYTE),
@@ -33,7 +36,7 @@ class ServingDesign:
         self.regime = Regime(precision, keys.choice("routing", problem.routings[0], ("split", "work_stealing")))
         rows = [self._pool(keys, o) for o in problem.pools]
         self.pools = [_one(row) for row in rows]
-        links, names, self.link = keys.link(problem.links, problem.link_names)
+        links, link_names, self.wiring = chosen_links(keys, problem.links, problem.link_names, names)
         for offer, row in zip(problem.pools, rows, strict=True):
             device = offer.device
             keys.computes_in(device.name, row[0], device.peak(precision.compute), precision.compute, device.peak_flop_s)
@@ -41,7 +44,12 @@ class ServingDesign:
         if keys.faults:
             raise InputError(keys.faults)
         self.problem = replace(
-            problem, links=links, link_names=names, precisions=(precision,), routings=(self.regime.routing,)
+            problem,
+            links=links,
+            link_names=link_names,
+            wiring=self.wiring,
+            precisions=(precision,),
+            routings=(self.regime.routing,),
         )
 
     def _pool(self, keys: DesignKeys, offer: PoolOffer) -> tuple[int, int, int, int, int]:

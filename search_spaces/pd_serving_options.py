@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.bill import pool_bill
+from dse.model.links import Wiring
 from dse.model.pool_table import pool_table
 from dse.model.serving_pool import (
     ANY,
@@ -25,7 +26,7 @@ from dse.model.serving_pool import (
     Precision,
     Settings,
 )
-from dse.model.serving_system import System
+from dse.model.serving_system import System, pairs_bought
 
 from .pd_serving_problem import PoolOffer, ServingProblem
 from .pd_serving_study import Routing
@@ -84,8 +85,8 @@ def physics(problem: ServingProblem, offer: PoolOffer, precision: Precision) -> 
     )
 
 
-def build_system(problem: ServingProblem, regime: Regime, settings: Sequence[Settings]) -> System:
-    """Tables of every pool over the given settings, under one regime."""
+def build_system(problem: ServingProblem, wiring: Wiring, regime: Regime, settings: Sequence[Settings]) -> System:
+    """Tables of every pool over the given settings, under one regime, and the ways to link the pools."""
     stealing = regime.routing == "work_stealing"
     pools = tuple(physics(problem, o, regime.precision) for o in problem.pools)
     tables = tuple(
@@ -103,6 +104,7 @@ def build_system(problem: ServingProblem, regime: Regime, settings: Sequence[Set
         tables=tables,
         stealing=stealing,
         links=problem.links,
+        wiring=wiring,
         mix=problem.mix,
         limits=problem.limits,
         demand_requests_s=problem.demand_requests_s,
@@ -117,7 +119,8 @@ def is_legal(
 
     At least one pool is bought. A pool alone does both phases, whatever roles are listed, under the
     first routing only (routing does not matter there). With several pools each has a listed role.
-    Where nothing can cross between pools only the first link stands for all.
+    Where nothing can cross between pools only the first link stands for all; where links are chosen pair by
+    pair, it does for each pair that exchanges nothing.
     """
     tables = system.tables
     active = [t.active[r] for t, r in zip(tables, rows, strict=True)]
@@ -131,6 +134,11 @@ def is_legal(
         together_ok = together_ok & (~a | ok[r])
         prefills = prefills | (a & (role == PREFILL))
         decodes = decodes | (a & (role == DECODE))
-    crosses = (count > 1) if system.stealing else (prefills & decodes)
     legal = np.where(count > 1, together_ok, (count == 1) & alone_ok & first_routing)
+    if system.wiring.per_pair:
+        option = system.wiring.option[link]
+        for (p, o), used in pairs_bought(system, rows).items():
+            legal = legal & (used | (option[..., p, o] == 0))
+        return np.asarray(legal, dtype=np.bool_)
+    crosses = (count > 1) if system.stealing else (prefills & decodes)
     return np.asarray(legal & (crosses | (np.asarray(link) == 0)), dtype=np.bool_)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dse.hardware import Accelerator
-from dse.model.links import LinkTable
+from dse.model.links import LinkTable, Wiring
 from dse.model.serving_pool import Mix, Precision, ServingLimits
 from dse.model.transformer import Arithmetic, arithmetic
 from dse.study import Site
@@ -51,6 +51,10 @@ class ServingProblem:
     pools: tuple[PoolOffer, ...]
     links: LinkTable
     link_names: tuple[str, ...]
+    per_pair: bool
+    """Pairs of pools choose their links one by one."""
+    wiring: Wiring | None
+    """The links of the one design that is scored by its `--set` keys; None for the whole study."""
     raw_links: bool
     """Links given as bandwidths: they cost 0, which reports flag."""
     site: Site
@@ -88,6 +92,8 @@ def resolve(study: ServingStudy, folder: Path) -> ServingProblem:
         pools=tuple(_offer(p, work, folder) for p in study.pool),
         links=links,
         link_names=names,
+        per_pair=study.link is not None and study.link.per_pair and len(study.pool) > 2,
+        wiring=None,
         raw_links=study.link is not None and study.link.bandwidth_gb_s is not None,
         site=study.site,
     )

@@ -71,6 +71,11 @@ class Space(Protocol):
         ...
 
     @property
+    def numbering_refusal(self) -> str:
+        """Why the grid lacks designs that the study allows; empty where it has them all."""
+        ...
+
+    @property
     def demand(self) -> tuple[str, float] | None:
         """The result column that a demand bounds from below, and by how much."""
         ...
@@ -88,7 +93,7 @@ class Space(Protocol):
         """One step more of each thing that a design has."""
         ...
 
-    def decoded(self, index: int) -> tuple[int, int, list[int]]:
+    def decoded(self, index: int) -> tuple[int, Ints, list[int]]:
         """Regime, link and row of every pool's settings of one design."""
         ...
 

@@ -156,6 +156,14 @@ class TrainingSpace(GridSpace, Generic[Problem, System, Scored]):
 
         return self.grid.by_regime(index, of_regime)["legal"]
 
+    def canonical(self, regime: int, link: int, rows: Sequence[int]) -> int:
+        """Grid index of a plan; where nothing crosses between pools the first link stands for all."""
+        at = [np.array([r], dtype=np.int64) for r in rows]
+        index = self.grid.encode(regime, np.array([link], dtype=np.int64), at)
+        if not self.legal(index)[0]:
+            index = self.grid.encode(regime, np.zeros(1, dtype=np.int64), at)
+        return int(index[0])
+
     # -- scoring ----------------------------------------------------------------------------------
 
     def score(self, index: Ints) -> dict[str, Values]:

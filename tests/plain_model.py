@@ -153,6 +153,16 @@ class Pass:
 
 
 @dataclass(frozen=True)
+class PairLink:
+    """One link: bandwidth, latency, and what it costs and draws for one pair of pools."""
+
+    byte_s: float
+    latency_s: float = 0.0
+    usd_per_h: float = 0.0
+    w: float = 0.0
+
+
+@dataclass(frozen=True)
 class Case:
     """Everything about a design but its pools."""
 
@@ -170,6 +180,10 @@ class Case:
     link_latency_s: float = 0.0
     link_usd_per_h: float = 0.0
     link_w: float = 0.0
+    pair_links: Mapping[tuple[int, int], PairLink] = field(default_factory=dict)
+    """Links of pairs (i, j), i < j, where each pair has its own."""
+    offered: Sequence[PairLink] = ()
+    """All links of the study, where each pair has its own."""
     pue: float = 1.2
     usd_per_kwh: float = 0.08
     g_per_kwh: float = 350.0
@@ -433,8 +447,17 @@ def half_step(case: Case, dec: Decode) -> float:
     return 0.5 * sum(w * t for w, t in zip(weight, steps, strict=True)) / sum(weight)
 
 
-def transfer_s(case: Case, n_in: float) -> float:
-    return kv_of(case.shape, n_in, case.kv_dtype) / case.link_byte_s + case.link_latency_s
+def link_between(case: Case, i: int, j: int) -> PairLink:
+    one = PairLink(case.link_byte_s, case.link_latency_s, case.link_usd_per_h, case.link_w)
+    return case.pair_links.get((min(i, j), max(i, j)), one)
+
+
+def through_s(case: Case, n_in: float, link: PairLink) -> float:
+    return kv_of(case.shape, n_in, case.kv_dtype) / link.byte_s + link.latency_s
+
+
+def transfer_s(case: Case, n_in: float, i: int = 0, j: int = 1) -> float:
+    return through_s(case, n_in, link_between(case, i, j))
 
 
 def rate_within_ttft(case: Case, pool: Pool, upper: float, extra: float) -> float:
@@ -490,10 +513,14 @@ def pool_cost(case: Case, pool: Pool, busy: float) -> float:
     return bought * bought_each + (mine * (upkeep_each + energy_each) if mine else 0.0)
 
 
-def link_cost(case: Case, n_pairs: int) -> float:
+def link_cost(case: Case, linked: Sequence[tuple[int, int]]) -> float:
     """Price of the links; their energy is in power_mean_w, which `ownership` bills."""
-    energy = case.usd_per_kwh * case.pue * case.link_w / 1000 if case.basis == "ownership" else 0.0
-    return n_pairs * (case.link_usd_per_h + energy)
+    cost = 0.0
+    for i, j in linked:
+        link = link_between(case, i, j)
+        cost += link.usd_per_h
+        cost += case.usd_per_kwh * case.pue * link.w / 1000 if case.basis == "ownership" else 0.0
+    return cost
 
 
 # -- section 6: the system --------------------------------------------------------------------------
@@ -502,6 +529,7 @@ def link_cost(case: Case, n_pairs: int) -> float:
 def stealing_rate(case: Case, pools: Sequence[Pool]) -> float:
     """Largest rate over flows z[p, p', c], as a linear programme in rates [requests/s]."""
     active = [p for p in pools if p.n > 0]
+    number = [i for i, p in enumerate(pools) if p.n > 0]
     pre = [prefill_seconds(case, p, keeps_output=False) for p in active]
     dec = [decode_alone(case, p).seconds for p in active]
     keys = [
@@ -524,7 +552,8 @@ def stealing_rate(case: Case, pools: Sequence[Pool]) -> float:
         bounds.append(1.0)
     for i in range(len(active)):
         for j in range(len(active)):
-            row = [kv_of(case.shape, case.classes[c][1], case.kv_dtype) * scale / case.link_byte_s
+            byte_s = link_between(case, number[i], number[j]).byte_s
+            row = [kv_of(case.shape, case.classes[c][1], case.kv_dtype) * scale / byte_s
                    if (a, b) == (i, j) and i != j else 0.0 for a, b, c in keys]  # fmt: skip
             if any(row):
                 rows.append([*row, 0.0])
@@ -558,7 +587,7 @@ def stealing_rate(case: Case, pools: Sequence[Pool]) -> float:
                 for f, (a, b, c) in zip(flow, keys, strict=True)
                 if (a, b) == (i, j) and i != j
             )
-            rate = min(rate, case.link_byte_s / byte if byte > 0 else INF)
+            rate = min(rate, link_between(case, number[i], number[j]).byte_s / byte if byte > 0 else INF)
     return rate
 
 
@@ -579,20 +608,22 @@ def plain_score(case: Case, pools: Sequence[Pool]) -> dict[str, Any]:
     else:
         rate, flows, faulty = _split(case, pools, role, alone, kv)
     tok = rate * out_tok
-    n_pairs = 0
+    linked = []
     for i in range(k):
         for j in range(i + 1, k):
             crossing = {role[i], role[j]} == {"prefill", "decode"}
-            n_pairs += active[i] and active[j] and (crossing or (case.stealing and not single))
+            if active[i] and active[j] and (crossing or (case.stealing and not single)):
+                linked.append((i, j))
     aggregate = sum(a[0] for a in alone) * out_tok
     best = max(a[0] for a in alone) * out_tok
-    power = case.pue * (sum(p.n * (p.device["full_w"] + p.device["host_w"]) for p in pools) + n_pairs * case.link_w)
+    link_w = sum(link_between(case, i, j).w for i, j in linked)
+    power = case.pue * (sum(p.n * (p.device["full_w"] + p.device["host_w"]) for p in pools) + link_w)
     row: dict[str, Any] = {
         "requests_s": rate,
         "throughput_tok_s": tok,
         "input_tok_s": rate * in_tok,
         "power_w": power,
-        "link_cost_usd_per_h": link_cost(case, n_pairs),
+        "link_cost_usd_per_h": link_cost(case, linked),
         "aggregate_tok_s": aggregate,
         "best_single_tok_s": best,
         "complementarity": tok / aggregate if aggregate else (INF if tok else math.nan),
@@ -604,7 +635,7 @@ def plain_score(case: Case, pools: Sequence[Pool]) -> dict[str, Any]:
     if per_w > 0:
         row["gain_equal_power"] = tok / (power * per_w)
     if flows is not None and rate > 0:
-        row |= _columns(case, pools, role, alone, rate, flows, kv, n_pairs, tok, q)
+        row |= _columns(case, pools, role, alone, rate, flows, kv, linked, tok, q)
         if per_usd > 0:
             row["gain_equal_cost"] = tok / (row["cost_usd_per_h"] * per_usd)
     return row
@@ -643,9 +674,12 @@ def _split(  # noqa: PLR0912 - the cases of the page, one after the other
         if role[i] == "prefill":
             seconds = sum(w * s for w, s in zip(q, prefill_seconds(case, p, keeps_output=False), strict=True))
             pre[i] = p.instances / seconds if layers_ok else 0.0
-            extra = transfer_s(case, case.classes[slow_class(case, p)][1])
+            slow = case.classes[slow_class(case, p)][1]
+            fastest = min([through_s(case, slow, link) for link in case.offered] or [transfer_s(case, slow)])
+            extra = max([transfer_s(case, slow, i, j) for j in range(k) if role[j] == "decode"] or [fastest])
             held[i] = rate_within_ttft(case, p, pre[i], extra)
-            faulty |= held[i] <= 0
+            # reading: a pool is faulty where no link of the study would do
+            faulty |= rate_within_ttft(case, p, pre[i], fastest) <= 0
         elif role[i] == "decode":
             seconds = sum(w * s for w, s in zip(q, decode_alone(case, p).seconds, strict=True))
             if seconds > 0:
@@ -669,7 +703,7 @@ def _split(  # noqa: PLR0912 - the cases of the page, one after the other
             part = min(part, held[i] / shares_in[i])
         for j in range(k):
             if i != j and shares_in[i] * shares_out[j] > 0:
-                part = min(part, case.link_byte_s / (shares_in[i] * shares_out[j] * mean_kv))
+                part = min(part, link_between(case, i, j).byte_s / (shares_in[i] * shares_out[j] * mean_kv))
     rate = part + sum(own)
     flows = [[[0.0] * len(q) for _ in range(k)] for _ in range(k)]
     if rate > 0:
@@ -684,15 +718,15 @@ def _split(  # noqa: PLR0912 - the cases of the page, one after the other
 
 def _columns(  # noqa: PLR0912 - the columns of the page, one after the other
     case: Case, pools: Sequence[Pool], role: Sequence[str], alone: Sequence[tuple[float, Decode]],
-    rate: float, z: Flows, kv: Sequence[float], n_pairs: int, tok: float, q: Sequence[float],
+    rate: float, z: Flows, kv: Sequence[float], linked: Sequence[tuple[int, int]], tok: float, q: Sequence[float],
 ) -> dict[str, Any]:  # fmt: skip
     """What follows from the flows: busy shares, latencies, margins, mean power, cost."""
     k, n_c = len(pools), len(q)
     asked = rate if case.demand is None else case.demand
     margin, ttft_mean, ttft_p99 = INF, 0.0, -INF
     tpot_sum = tpot_weight = 0.0
-    cost = link_cost(case, n_pairs)
-    power = n_pairs * case.link_w
+    cost = link_cost(case, linked)
+    power = sum(link_between(case, i, j).w for i, j in linked)
     per_pool: list[dict[str, float]] = []
     for i, p in enumerate(pools):
         if role[i] == "none":
@@ -700,7 +734,6 @@ def _columns(  # noqa: PLR0912 - the columns of the page, one after the other
             continue
         x = [sum(z[i][j][c] for j in range(k)) for c in range(n_c)]
         w = [sum(z[j][i][c] for j in range(k)) for c in range(n_c)]
-        stays = [z[i][i][c] for c in range(n_c)]
         pre = [prefill_pass(case, p, n_in) for _, n_in, _ in case.classes]
         dec = alone[i][1] if role[i] == "both" else decode_alone(case, p)
         sums = {
@@ -766,10 +799,11 @@ def _columns(  # noqa: PLR0912 - the columns of the page, one after the other
             wait_mean, wait_tail = waits(asked * sum(x), round(p.instances), mean, cv2)
             half = half_step(case, dec) if role[i] == "both" else 0.0
             slow = slow_class(case, p)
-            moves = [transfer_s(case, n_in) for _, n_in, _ in case.classes]
+            moves = [[transfer_s(case, n_in, i, j) if j != i else 0.0 for _, n_in, _ in case.classes] for j in range(k)]
             ttft_mean += sum(x) * (wait_mean + half)
-            ttft_mean += sum(x[c] * pre[c].latency + (x[c] - stays[c]) * moves[c] for c in range(n_c) if x[c])
-            crossing = moves[slow] if x[slow] - stays[slow] > 1e-12 else 0.0
+            ttft_mean += sum(x[c] * pre[c].latency for c in range(n_c) if x[c])
+            ttft_mean += sum(z[i][j][c] * moves[j][c] for j in range(k) for c in range(n_c))
+            crossing = max(moves[j][slow] if z[i][j][slow] > 1e-12 else 0.0 for j in range(k))
             ttft_p99 = max(ttft_p99, wait_tail + half + pre[slow].latency + crossing)
         spare = 1.0
         if role[i] == "both":
@@ -779,12 +813,12 @@ def _columns(  # noqa: PLR0912 - the columns of the page, one after the other
                 tpot_sum += w[c] * (dec.passes[c].occupancy / spare if spare > 0 else INF)
                 tpot_weight += w[c]
     tpot = tpot_sum / tpot_weight if tpot_weight else 0.0
-    busiest = moved = 0.0
+    fullest = moved = 0.0
     for i in range(k):
         for j in range(k):
             if i != j:
                 byte = sum(z[i][j][c] * kv[c] for c in range(n_c))
-                busiest, moved = max(busiest, byte), moved + byte
+                fullest, moved = max(fullest, byte / link_between(case, i, j).byte_s), moved + byte
     power_mean = case.pue * power
     return {
         "ttft_mean_s": ttft_mean,
@@ -796,7 +830,7 @@ def _columns(  # noqa: PLR0912 - the columns of the page, one after the other
         "power_mean_w": power_mean,
         "energy_j_per_tok": power_mean / tok,
         "co2_g_per_mtok": power_mean / tok / 3.6e6 * case.g_per_kwh * 1e6,
-        "link_use_frac": rate * busiest / case.link_byte_s,
+        "link_use_frac": rate * fullest,
         "kv_transfer_byte_s": rate * moved,
         "mem_margin_byte": margin,
         "pools": per_pool,

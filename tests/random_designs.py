@@ -77,8 +77,8 @@ def toy_device(rng: random.Random, name: str, dtypes: Sequence[str]) -> dict[str
     }
 
 
-def draw(seed: int, folder: Path) -> Drawn:
-    """The seed's design; its device files are written to `folder`."""
+def draw(seed: int, folder: Path, *, per_pair: bool = False) -> Drawn:
+    """The seed's design; its device files go to `folder`. With `per_pair` three or four pools, linked apart."""
     rng = random.Random(seed)
     catalog = load_catalog()
     model = catalog.model(rng.choice(MODELS))
@@ -90,7 +90,7 @@ def draw(seed: int, folder: Path) -> Drawn:
         shape = replace(shape, total=arithmetic(model).total_parameters)
     classes = _classes(rng)
     compute = rng.choice(["bf16", "bf16", "fp16", "fp8", "int8"])
-    n_pools = rng.choice([1, 2, 2, 2, 3, 3])
+    n_pools = rng.choice([3, 3, 4]) if per_pair else rng.choice([1, 2, 2, 2, 3, 3])
     names = [f"pool{i}" for i in range(n_pools)]
     case = plain.Case(
         shape=shape,
@@ -108,11 +108,12 @@ def draw(seed: int, folder: Path) -> Drawn:
         stealing=rng.random() < 0.2,
     )
     pools = [_pool(rng, case, names[i], i, n_pools) for i in range(n_pools)]
-    case, link = random_link(rng, case)
+    case, link, chosen = random_pair_links(rng, case, names) if per_pair else (*random_link(rng, case), {})
     case = _limits(rng, case, pools)
     for name, p in zip(names, pools, strict=True):
         (folder / f"{name}-{seed}.toml").write_text(tomli_w.dumps(dict(p.device)), encoding="utf-8")
-    return Drawn(_study(seed, model.name, case, pools, names, link), _settings(pools, names), case, pools, names)
+    settings = _settings(pools, names) | chosen
+    return Drawn(_study(seed, model.name, case, pools, names, link), settings, case, pools, names)
 
 
 def _classes(rng: random.Random) -> list[tuple[float, float, float]]:
@@ -173,6 +174,37 @@ def random_link(rng: random.Random, case: AnyCase) -> tuple[AnyCase, dict[str, A
         "bandwidth_gb_s": [gb_s],
         "latency_s": latency,
     }
+
+
+def random_pair_links(
+    rng: random.Random, case: plain.Case, names: Sequence[str]
+) -> tuple[plain.Case, dict[str, Any], dict[str, str]]:
+    """Links for each pair of pools: the case, the study's table, and the `--set` keys that choose them."""
+    if rng.random() < 0.5:
+        tiers, counts = rng.sample(["eth100", "ndr400", "wafer-io"], 2), rng.sample([1, 2, 8], 2)
+        listed: list[dict[str, Any]] = [{"tier": [t], "count": [n]} for t in tiers for n in counts]
+        called = [f"{n} x {t}" for t in tiers for n in counts]
+        table: dict[str, Any] = {"tier": tiers, "count": counts}
+    else:
+        speeds = rng.sample([0.5, 2.0, 12.5, 30.0, 100.0, 1e5], 3)
+        listed, called = [{"bandwidth_gb_s": [s]} for s in speeds], [f"{s:.12g} GB/s" for s in speeds]
+        table = {"bandwidth_gb_s": speeds}
+    table |= {"latency_s": rng.choice([0.0, rng.uniform(0, 1e-2)]), "per_pair": True}
+    offered = [_plain_link(case, one, table["latency_s"]) for one in listed]
+    pairs = [(i, j) for i in range(len(names)) for j in range(i + 1, len(names))]
+    chosen = {pair: rng.randrange(len(offered)) for pair in pairs}
+    keys = {f"link_{names[i]}~{names[j]}": called[c] for (i, j), c in chosen.items()}
+    return replace(case, pair_links={p: offered[c] for p, c in chosen.items()}, offered=offered), table, keys
+
+
+def _plain_link(case: plain.Case, table: dict[str, Any], latency_s: float) -> plain.PairLink:
+    if "bandwidth_gb_s" in table:
+        return plain.PairLink(table["bandwidth_gb_s"][0] * 1e9, latency_s)
+    tier, count = load_catalog().link(table["tier"][0]), table["count"][0]
+    each_h = tier.capex_usd / case.life_years / 8760 + case.upkeep_frac * tier.capex_usd / 8760
+    return plain.PairLink(
+        tier.bandwidth_byte_s * count, tier.latency_s + latency_s, each_h * count, tier.power_w * count
+    )
 
 
 def _limits(rng: random.Random, case: plain.Case, pools: Sequence[plain.Pool]) -> plain.Case:

@@ -16,7 +16,8 @@ from dse.errors import MethodError
 from dse.pareto import minimised
 from dse.progress import Stop, silent
 from dse.resolve import Study
-from dse.scoring import score_index
+from dse.scoring import score_index, score_plans
+from search_spaces import pd_serving_links
 
 TWO_CLASSES = [
     {"name": "short", "share": 0.7, "input_tokens": 300, "output_tokens": 500},
@@ -26,6 +27,20 @@ THREE_POOLS = [
     {"device": "a100-40gb-sxm", "name": "gpu", "count": [0, 4, 8]},
     {"device": "h100-80gb-sxm", "name": "h100", "count": [0, 2, 4], "roles": ["prefill", "decode"]},
     {"device": "wse-3", "name": "wse", "count": [0, 1], "roles": ["prefill", "decode"]},
+]
+
+FEW_POOLS = [
+    {"device": "a100-40gb-sxm", "name": "gpu", "count": [0, 8, 16], "roles": ["prefill"]},
+    {"device": "h100-80gb-sxm", "name": "h100", "count": [0, 4], "roles": ["prefill", "decode"]},
+    {"device": "wse-3", "name": "wse", "count": [0, 1], "roles": ["prefill", "decode"]},
+]
+DEAR_LINKS = {"life_years": 0.05}
+"""Devices are rented, links are bought: where links do not last, a narrow one that is full may be worth it."""
+FOUR_POOLS = [
+    {"device": "a100-40gb-sxm", "name": "gpu", "count": [0, 8], "roles": ["prefill"]},
+    {"device": "h100-80gb-sxm", "name": "h100", "count": [0, 4], "roles": ["prefill"]},
+    {"device": "h100-80gb-sxm", "name": "late", "count": [0, 2, 4], "roles": ["decode"]},
+    {"device": "wse-3", "name": "wse", "count": [0, 1], "roles": ["decode"]},
 ]
 
 STUDIES: dict[str, dict[str, Any]] = {
@@ -41,6 +56,30 @@ STUDIES: dict[str, dict[str, Any]] = {
         workload={"model": "llama-2-7b", "requests": TWO_CLASSES, "routing": ["work_stealing"]},
         pool=THREE_POOLS,
         link={"bandwidth_gb_s": [5, 50]},
+    ),
+    "a link a pair": small_study(
+        pool=FEW_POOLS, site=DEAR_LINKS, link={"tier": ["eth100", "ndr400"], "count": [1, 4], "per_pair": True}
+    ),
+    "a link a pair, four pools": small_study(
+        pool=FOUR_POOLS, site=DEAR_LINKS, link={"tier": ["eth100", "ndr400"], "count": [1], "per_pair": True}
+    ),
+    "a link a pair, work stealing": small_study(
+        workload={"model": "llama-2-7b", "requests": TWO_CLASSES, "routing": ["work_stealing"]},
+        pool=FEW_POOLS,
+        site=DEAR_LINKS,
+        link={"tier": ["eth100", "ndr400"], "per_pair": True},
+    ),
+    "a link a pair, TTFT limit": small_study(
+        workload={"model": "llama-2-7b", "requests": TWO_CLASSES, "slo": {"ttft_p99_s": 1.1, "tpot_s": 0.05}},
+        pool=FEW_POOLS,
+        site=DEAR_LINKS,
+        link={"tier": ["eth100", "ndr400"], "count": [1, 2], "latency_s": 0.01, "per_pair": True},
+    ),
+    "a link a pair, TTFT limit, ownership": small_study(
+        workload={"model": "llama-2-7b", "requests": TWO_CLASSES, "slo": {"ttft_p99_s": 1.1}},
+        site={"cost_basis": "ownership"},
+        pool=FEW_POOLS,
+        link={"tier": ["eth100", "ndr400"], "count": [1, 2], "per_pair": True},
     ),
     "service limits and a demand": small_study(
         workload={
@@ -108,6 +147,19 @@ def test_every_method_gives_the_brute_force_frontier(name: str) -> None:
     assert all(c.gap <= 1e-9 for c in exact.certificates)
     sampled = search.explore(study, workers=1, address="local", report=silent, stop=Stop())
     assert same(sampled.points, expected)
+
+
+@pytest.mark.parametrize("name", [n for n in STUDIES if n.startswith("a link a pair")])
+def test_plans_that_the_grid_lacks_are_given_by_their_keys(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = brute_force(Study.from_dict(STUDIES[name]))
+    monkeypatch.setattr(pd_serving_links, "MOST_WIRINGS", 1)
+    study = Study.from_dict(STUDIES[name] | {"search": {"resolution_frac": 0}})
+    exact = milp.explore(study, report=silent, stop=Stop())
+    assert same(exact.points, expected)
+    assert any(plan.index is None for plan in exact.plans)
+    frame = score_plans(study, exact.plans)
+    for plan, link in zip(exact.plans, frame["link"], strict=True):
+        assert (plan.index is None) == ("~" in link)
 
 
 @pytest.mark.slow

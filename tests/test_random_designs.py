@@ -23,9 +23,9 @@ def same(want: float, got: float) -> bool:
     return abs(want - got) <= TOLERANCE * max(abs(want), abs(got))
 
 
-def differences(seed: int, folder: Path) -> list[str]:
+def differences(seed: int, folder: Path, *, per_pair: bool = False) -> list[str]:
     """Columns of one random design in which program and plain model differ."""
-    d = draw(seed, folder)
+    d = draw(seed, folder, per_pair=per_pair)
     want = plain.plain_score(d.case, d.pools)
     try:
         frame, detail = explain(Study.from_dict(d.raw, folder=folder), d.settings)
@@ -56,6 +56,18 @@ def differences(seed: int, folder: Path) -> list[str]:
 @pytest.mark.parametrize("first", range(0, 150, 25))
 def test_random_designs_score_as_the_page_says(first: int, tmp_path: Path) -> None:
     faults = [f for seed in range(first, first + 25) for f in differences(seed, tmp_path)]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 150, 25))
+def test_random_designs_with_a_link_a_pair(first: int, tmp_path: Path) -> None:
+    faults = [f for seed in range(first, first + 25) for f in differences(seed, tmp_path, per_pair=True)]
+    assert not faults, "\n".join(faults)
+
+
+def test_a_few_random_designs_with_a_link_a_pair(tmp_path: Path) -> None:
+    faults = [f for seed in range(1000, 1008) for f in differences(seed, tmp_path, per_pair=True)]
     assert not faults, "\n".join(faults)
 
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from dse.model.bill import PoolBill
 from dse.model.cost import usd_per_mtok
-from dse.model.links import LinkTable
 from dse.model.power import co2_g_per_mtok, energy_j_per_tok
 from dse.study import Site
 
@@ -59,16 +58,14 @@ def bill_columns(
     bills: Sequence[PoolBill],
     rows: Ints,
     busy_frac: Floats,
-    links: LinkTable,
-    link: Ints,
-    pairs: Floats,
+    link_usd_per_h: Floats,
+    link_w: Floats,
     tok_s: Floats,
     site: Site,
 ) -> dict[str, Floats]:
-    """Cost, power and what follows from them per token; busy_frac (N, P), pairs of pools with a link (N,)."""
-    link_usd, link_w = pairs * links.usd_per_h[link], pairs * links.power_w[link]
+    """Cost, power and what follows from them per token; busy_frac (N, P), links (N,)."""
     mean_w = total_of([b.power_mean_w(r, busy) for b, r, busy in zip(bills, rows, busy_frac.T, strict=True)]) + link_w
-    cost = cost_usd_per_h(bills, rows, busy_frac, link_usd)
+    cost = cost_usd_per_h(bills, rows, busy_frac, link_usd_per_h)
     energy = energy_j_per_tok(mean_w, tok_s)
     return {
         "cost_usd_per_h": cost,
@@ -77,7 +74,7 @@ def bill_columns(
         "power_mean_w": mean_w,
         "energy_j_per_tok": energy,
         "co2_g_per_mtok": co2_g_per_mtok(energy, site.carbon_g_per_kwh),
-        "link_cost_usd_per_h": link_usd,
+        "link_cost_usd_per_h": link_usd_per_h,
     }
 
 

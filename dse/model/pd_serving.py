@@ -6,17 +6,19 @@ row; both read the same pool tables.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.fleet import baseline_columns, bill_columns, gathered, gpu_wse_ratio, share_of
+from dse.model.links import Pair, links_bill
 from dse.model.pool_table import PoolTable
 from dse.model.roofline import idle_over_busy, u_ho
 from dse.model.serving_flow import Flow, crossing_byte, flows, time_to_first_token
 from dse.model.serving_pool import BOTH, DECODE, PREFILL
-from dse.model.serving_system import System, link_pairs, stacked, weighted
+from dse.model.serving_system import System, pair_byte_s, pairs_bought, stacked, weighted
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -197,16 +199,29 @@ class Evaluation:
     prefill: PoolParts
     decode: PoolParts
     use: PoolUse
-    pairs: Floats
+    link_use: Floats
+    """Share of the link from pool p to pool o in use at capacity (N, P, P)."""
+    bought: Mapping[Pair, Bools]
+    """For every pair of pools, whether a link between them is bought (N,)."""
+
+    @property
+    def pairs(self) -> Floats:
+        """Links bought (N,)."""
+        total = np.zeros(len(self.flow.rate))
+        for used in self.bought.values():
+            total += used
+        return total
 
 
 def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
-    """Score N designs in full; rows (P, N) of the pool tables, link (N,)."""
+    """Score N designs in full; rows (P, N) of the pool tables, link (N,) of the system's wiring."""
     flow = flows(system, rows, link)
     prefill, decode = phase_parts(system, rows, flow)
     use = pool_use(system, rows, flow, prefill, decode)
-    pairs = link_pairs(system, list(rows))
+    bought = pairs_bought(system, list(rows))
+    link_usd, link_w = links_bill(system.links, system.wiring.option[link], bought)
     rate, crossing = flow.rate, crossing_byte(system, flow)
+    link_use = rate[:, None, None] * crossing / pair_byte_s(system, link)
     tok_s = rate * system.output_tok
     alone = [
         np.where(t.active[r], t.alone_rate[r], 0.0) * system.output_tok
@@ -220,10 +235,9 @@ def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
         "requests_s": rate,
         "input_tok_s": rate * system.input_tok,
         **_latency_columns(system, rows, link, flow, decode),
-        **bill_columns(
-            [t.bill for t in system.tables], rows, use.busy_frac, system.links, link, pairs, tok_s, system.site
-        ),
-        **_link_columns(system, link, rate, crossing),
+        **bill_columns([t.bill for t in system.tables], rows, use.busy_frac, link_usd, link_w, tok_s, system.site),
+        "link_use_frac": link_use.max(axis=(1, 2), initial=0.0),
+        "kv_transfer_byte_s": rate * crossing.sum(axis=(1, 2)),
         "mem_margin_byte": _margin(system, rows, flow),
         "optimal_gpu_wse_ratio": _optimal_ratio(system, rows),
         **baseline_columns(alone, tok_s),
@@ -240,7 +254,14 @@ def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
         "decode_frac": np.minimum(flow.decoded.sum(axis=2), 1.0),
     }
     return Evaluation(
-        columns=columns, pool_columns=pool_columns, flow=flow, prefill=prefill, decode=decode, use=use, pairs=pairs
+        columns=columns,
+        pool_columns=pool_columns,
+        flow=flow,
+        prefill=prefill,
+        decode=decode,
+        use=use,
+        link_use=link_use,
+        bought=bought,
     )
 
 
@@ -255,14 +276,6 @@ def _latency_columns(system: System, rows: Ints, link: Ints, flow: Flow, decode:
         "ttft_p99_s": np.where(flow.rate > 0, p99, np.inf),
         "tpot_s": tpot,
         "tok_s_per_user": np.divide(1.0, tpot, out=np.full_like(tpot, np.inf), where=tpot > 0),
-    }
-
-
-def _link_columns(system: System, link: Ints, rate: Floats, crossing: Floats) -> dict[str, Floats]:
-    """KV cache between pools, and how full the busiest direction of a link is."""
-    return {
-        "link_use_frac": rate * crossing.max(axis=(1, 2), initial=0.0) / system.links.byte_s[link],
-        "kv_transfer_byte_s": rate * crossing.sum(axis=(1, 2)),
     }
 
 

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.fleet import gathered
+from dse.model.links import links_bill
 from dse.model.pd_serving import SATURATED, Evaluation
 from dse.model.roofline import TERMS, binding_term
 from dse.model.screening import Explanation
 from dse.model.serving_flow import crossing_byte
 from dse.model.serving_pool import ANY, BOTH, DECODE, PREFILL, ROLE_NAMES, PhaseTable
-from dse.model.serving_system import System
+from dse.model.serving_system import System, narrowest_byte_s, pair_byte_s
 from dse.units import quantity
 
 Ints = NDArray[np.int64]
@@ -26,8 +27,8 @@ NOTICED_FRAC = 0.005
 STAGES = {PREFILL: "prefill", DECODE: "decode", BOTH: "prefill and decode", ANY: "prefill and decode"}
 
 
-def bottlenecks(system: System, rows: Ints, e: Evaluation, names: Sequence[str]) -> Objects:
-    """What holds the rate of each design: a saturated pool with its binding term, the link, or a limit."""
+def bottlenecks(system: System, rows: Ints, link: Ints, e: Evaluation, names: Sequence[str]) -> Objects:
+    """What holds the rate of each design: a saturated pool with its binding term, a link, or a limit."""
     use = e.use
     term = binding_term(use.compute_s, use.memory_s, use.communication_s, use.fixed_s)
     prefills, decodes = (e.pool_columns[c] >= NOTICED_FRAC for c in ("prefill_frac", "decode_frac"))
@@ -43,9 +44,18 @@ def bottlenecks(system: System, rows: Ints, e: Evaluation, names: Sequence[str])
             if use.busy_frac[i, p] >= SATURATED
         ]
         if link_full[i]:
-            full.append("link")
+            full += _full_links(system, link, e, names, i)
         labels[i] = ", ".join(full) if full else _held_back(system)
     return labels
+
+
+def _full_links(system: System, link: Ints, e: Evaluation, names: Sequence[str], i: int) -> list[str]:
+    """The full links of one design: by name where pairs have different ones."""
+    option = system.wiring.option[link[i]]
+    if len({int(option[pair]) for pair, used in e.bought.items() if used[i]}) <= 1:
+        return ["link"]
+    full = e.link_use[i] >= SATURATED
+    return [f"link {names[p]}~{names[o]}" for p, o in e.bought if full[p, o] or full[o, p]]
 
 
 def _stages(prefills: bool, decodes: bool) -> str:
@@ -194,8 +204,8 @@ def _pool(system: System, rows: Ints, e: Evaluation, p: int) -> dict[str, Any]:
 
 def _system(system: System, link: Ints, e: Evaluation) -> dict[str, Any]:
     """The whole: eq. (2), the link and the baselines."""
-    rate, flop, byte_s = float(e.flow.rate[0]), float(e.use.flop[0].sum()), float(system.links.byte_s[link[0]])
-    crossing = float(crossing_byte(system, e.flow)[0].max(initial=0.0))
+    rate, flop = float(e.flow.rate[0]), float(e.use.flop[0].sum())
+    byte_s, crossing = _fullest_link(system, link, e)
     return {
         "sum_g_flop_s": float((e.flow.rate[0] * e.use.flop[0]).sum()),
         "link_bound_flop_s": byte_s * flop / crossing if crossing else None,
@@ -205,10 +215,22 @@ def _system(system: System, link: Ints, e: Evaluation) -> dict[str, Any]:
         "link_need_byte_s": rate * crossing,
         "links_bought": float(e.pairs[0]),
         "link_cost_usd_per_h": float(e.columns["link_cost_usd_per_h"][0]),
-        "link_power_w": float(e.pairs[0] * system.links.power_w[link[0]]),
+        "link_power_w": float(links_bill(system.links, system.wiring.option[link], e.bought)[1][0]),
         "aggregate_tok_s": float(e.columns["aggregate_tok_s"][0]),
         "best_single_tok_s": float(e.columns["best_single_tok_s"][0]),
     }
+
+
+def _fullest_link(system: System, link: Ints, e: Evaluation) -> tuple[float, float]:
+    """Bandwidth of the link that is fullest in one direction, and what crosses it per request [byte].
+
+    Where nothing crosses, the narrowest link that is bought.
+    """
+    byte_s, crossing = pair_byte_s(system, link)[0], crossing_byte(system, e.flow)[0]
+    if not crossing.any():
+        return float(narrowest_byte_s(system, link, e.bought)[0]), 0.0
+    at = np.unravel_index((crossing / byte_s).argmax(), byte_s.shape)
+    return float(byte_s[at]), float(crossing[at])
 
 
 def _memory(system: System, p: int, row: int, role: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linprog
 
 Floats = NDArray[np.float64]
@@ -20,14 +20,15 @@ LP_TOLERANCE = 1e-10
 def split_rate(
     prefill_rate: Sequence[Floats],
     decode_rate: Sequence[Floats],
-    link_byte_s: float | Floats,
+    link_byte_s: ArrayLike,
     request_kv_byte: float,
     prefill_rate_ttft: Sequence[Floats] | None = None,
 ) -> Floats:
     """Requests/s of the pools that prefill or decode, sharing in proportion to capacity.
 
     r = min(sum R, sum D); through the link of pool p to pool p' goes the share (R_p/sum R)(D_p'/sum D)
-    of all requests, so r <= S/(kv share); and where a TTFT limit holds pool p to R'_p, r <= R'_p sum R/R_p.
+    of all requests, so r <= S/(kv share), S one number or one a pair (P, P, ...); and where a TTFT
+    limit holds pool p to R'_p, r <= R'_p sum R/R_p.
 
     One A100 pool prefills 30/s, one wafer pool decodes 20/s, 0.5 GB a request over 8 GB/s:
 
@@ -37,13 +38,14 @@ def split_rate(
     total_prefill = sum(prefill_rate[1:], prefill_rate[0])
     total_decode = sum(decode_rate[1:], decode_rate[0])
     rate = np.minimum(total_prefill, total_decode)
+    byte_s = by_pair(link_byte_s, len(prefill_rate))
     with np.errstate(divide="ignore", invalid="ignore"):
         for p, r in enumerate(prefill_rate):
             for q, d in enumerate(decode_rate):
                 if p == q:
                     continue
                 crossing = r * d * request_kv_byte
-                cap = link_byte_s * (total_prefill * total_decode) / crossing
+                cap = byte_s[p, q] * (total_prefill * total_decode) / crossing
                 rate = np.where(crossing > 0, np.minimum(rate, cap), rate)
         if prefill_rate_ttft is not None:
             for r, held in zip(prefill_rate, prefill_rate_ttft, strict=True):
@@ -57,7 +59,7 @@ def stealing_flows_lp(
     decode_s: Floats,
     share: Floats,
     kv_byte: Floats,
-    link_byte_s: float,
+    link_byte_s: float | Floats,
     allowed: NDArray[np.bool_] | None = None,
 ) -> tuple[float, Floats]:
     """Best rate and flows of one design with any number of pools, link limits included.
@@ -65,8 +67,9 @@ def stealing_flows_lp(
     Minimise T subject to sum_{p,p'} z[p,p',c] = q_c; per pool sum_c (prefill_s x + decode_s w) <=
     instances T; per ordered pair of different pools sum_c kv_c z <= S T. The rate is 1/T.
 
-    Shapes: instances (P,), prefill_s and decode_s (P, C), share and kv_byte (C,), allowed routes
-    (P, P, C), all if not given. Returns the rate and z (P, P, C); rate 0 where some class can run nowhere.
+    Shapes: instances (P,), prefill_s and decode_s (P, C), share and kv_byte (C,), S one number or (P, P),
+    allowed routes (P, P, C), all if not given. Returns the rate and z (P, P, C); rate 0 where some class can run
+    nowhere.
 
     >>> r, z = stealing_flows_lp(np.array([1.0, 1.0]), np.array([[1.0], [4.0]]), np.array([[4.0], [1.0]]),
     ...     np.array([1.0]), np.array([1e9]), 1e12)
@@ -83,7 +86,8 @@ def stealing_flows_lp(
     if len(set(c.tolist())) < n_classes:
         return 0.0, empty
     unit_s = float((share[c] * flow_s[p, q, c]).sum() / instances.sum())
-    rows = _capacity_rows(p, q, c, instances * unit_s, prefill_s, decode_s, kv_byte, link_byte_s * unit_s)
+    link_byte = by_pair(link_byte_s, n_pools) * unit_s
+    rows = _capacity_rows(p, q, c, instances * unit_s, prefill_s, decode_s, kv_byte, link_byte)
     served = np.zeros((n_classes, len(p) + 1))
     served[c, np.arange(len(p))] = 1.0
     vertex = _least_time(rows, served, share)
@@ -106,7 +110,7 @@ def _capacity_rows(
     prefill_s: Floats,
     decode_s: Floats,
     kv_byte: Floats,
-    link_byte: float,
+    link_byte: Floats,
 ) -> Floats:
     """Rows of use - capacity T <= 0, one a pool and one an ordered pair of pools, each scaled to 1."""
     n_pools, n_flows = len(instance_s), len(p)
@@ -118,7 +122,7 @@ def _capacity_rows(
     crossing = np.zeros((len(pairs), n_flows + 1))
     for row, (i, j) in enumerate(pairs):
         crossing[row, :-1] = np.where((p == i) & (q == j), kv_byte[c], 0.0)
-        crossing[row, -1] = -link_byte
+        crossing[row, -1] = -link_byte[i, j]
     rows = np.vstack([busy, crossing])
     return np.asarray(rows / np.maximum(np.abs(rows).max(axis=1, keepdims=True), 1e-300))
 
@@ -153,7 +157,7 @@ def _polished(vertex: Floats, rows: Floats, served: Floats, share: Floats) -> Fl
 
 
 def exact_rate(
-    instances: Floats, prefill_s: Floats, decode_s: Floats, kv_byte: Floats, link_byte_s: float, flows: Floats
+    instances: Floats, prefill_s: Floats, decode_s: Floats, kv_byte: Floats, link_byte_s: float | Floats, flows: Floats
 ) -> float:
     """Largest rate that given flows per request (P, P, C) allow: the tightest pool or link."""
     load_s = np.zeros(len(instances))
@@ -164,6 +168,11 @@ def exact_rate(
     rate = float((instances[busy] / load_s[busy]).min(initial=np.inf))
     crossing = (flows * kv_byte).sum(axis=2)
     np.fill_diagonal(crossing, 0.0)
-    if (crossing > 0).any():
-        rate = min(rate, link_byte_s / float(crossing.max()))
-    return rate
+    through = crossing > 0
+    return min(rate, float((by_pair(link_byte_s, len(instances))[through] / crossing[through]).min(initial=np.inf)))
+
+
+def by_pair(link_byte_s: ArrayLike, n_pools: int) -> Floats:
+    """Bandwidth of every ordered pair of pools (P, P, ...): as given, or one for all."""
+    given = np.asarray(link_byte_s, dtype=np.float64)
+    return np.broadcast_to(given, (n_pools, n_pools, *given.shape[2:]))

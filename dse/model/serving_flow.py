@@ -11,7 +11,15 @@ from dse.model.fleet import gathered, share_of, total_of
 from dse.model.queueing import largest_rate, mean_wait_s, tail_wait_s
 from dse.model.routing import split_rate, stealing_flows_lp
 from dse.model.serving_pool import BOTH, half_step_s, whole_servers
-from dse.model.serving_system import System, plans_of, seconds_of, stacked, weighted
+from dse.model.serving_system import (
+    System,
+    held_by_ttft,
+    pair_byte_s,
+    plans_of,
+    seconds_of,
+    stacked,
+    weighted,
+)
 from dse.model.stealing import stealing_flows
 
 Floats = NDArray[np.float64]
@@ -69,8 +77,9 @@ def _split_flows(system: System, rows: Ints, link: Ints, alone: Bools) -> Flow:
     both = [np.where(a, t.alone_rate[r], t.both_rate[r]) for t, r, a in zip(tables, rows, alone, strict=True)]
     held = None
     if np.isfinite(system.limits.ttft_p99_s):
-        held = [t.prefill_rate_ttft[r, link] for t, r in zip(tables, rows, strict=True)]
-    part = split_rate(prefill, decode, system.links.byte_s[link], system.request_kv_byte, held)
+        held = held_by_ttft(system, list(rows), system.wiring.option[link])
+    byte_s = np.moveaxis(pair_byte_s(system, link), 0, -1)
+    part = split_rate(prefill, decode, byte_s, system.request_kv_byte, held)
     rate = part + total_of(both)
     n_pools = len(tables)
     z = np.zeros((rows.shape[1], n_pools, n_pools, len(q)))
@@ -93,7 +102,7 @@ def _stealing_flows(system: System, rows: Ints, link: Ints, skip: Bools) -> Flow
     """
     n, n_pools, q, kv = rows.shape[1], len(system.tables), system.mix.share, system.class_kv_byte
     rate, z = np.zeros(n), np.zeros((n, n_pools, n_pools, len(q)))
-    todo = ~skip
+    todo, link_byte_s = ~skip, pair_byte_s(system, link)
     limited = bool(np.isfinite(system.limits.ttft_p99_s))
     allowed = _routes_in_time(system, rows, link) if limited else np.ones_like(z, dtype=np.bool_)
     if n_pools == 2:
@@ -105,8 +114,7 @@ def _stealing_flows(system: System, rows: Ints, link: Ints, skip: Bools) -> Flow
         configs = [t.config[r[i]] for t, r in zip(system.tables, rows, strict=True)]
         prefill_s = np.stack([t.prefill.request_s[c] for t, c in zip(system.tables, configs, strict=True)])
         decode_s = np.stack([t.decode.request_s[c] for t, c in zip(system.tables, configs, strict=True)])
-        byte_s = float(system.links.byte_s[link[i]])
-        rate[i], z[i] = stealing_flows_lp(instances, prefill_s, decode_s, q, kv, byte_s, allowed[i])
+        rate[i], z[i] = stealing_flows_lp(instances, prefill_s, decode_s, q, kv, link_byte_s[i], allowed[i])
     flow = Flow(rate=rate, z=z, combined=np.zeros((n, n_pools), dtype=np.bool_))
     if not limited:
         return flow
@@ -121,14 +129,14 @@ def _routes_in_time(system: System, rows: Ints, link: Ints) -> Bools:
     """Routes p to p' of a class whose prefill and transfer alone meet the TTFT limit (N, P, P, C)."""
     latency = stacked(system.tables, rows, "prefill", "latency_s")[:, :, None, :]
     crosses = ~np.eye(len(system.tables), dtype=np.bool_)[None, :, :, None]
-    transfer = _transfer_s(system, link)[:, None, None, :]
-    unqueued = latency + np.where(crosses, transfer, 0.0)
+    unqueued = latency + np.where(crosses, _transfer_s(system, link), 0.0)
     return np.asarray((unqueued <= system.limits.ttft_p99_s) | ~system.mix.counted)
 
 
 def _transfer_s(system: System, link: Ints) -> Floats:
-    """Time to move a request's KV cache from one pool to another (N, C)."""
-    return np.asarray(system.class_kv_byte / system.links.byte_s[link][:, None] + system.links.latency_s[link][:, None])
+    """Time to move a request's KV cache from one pool to another (N, P, P, C)."""
+    option = system.wiring.option[link][:, :, :, None]
+    return np.asarray(system.class_kv_byte / system.links.byte_s[option] + system.links.latency_s[option])
 
 
 def _two_pool_flows(system: System, rows: Ints, link: Ints) -> tuple[Floats, Floats, Bools]:
@@ -140,7 +148,7 @@ def _two_pool_flows(system: System, rows: Ints, link: Ints) -> tuple[Floats, Flo
         at = np.flatnonzero((configs == (a, b)).all(axis=1))
         plans = plans_of(system, int(a), int(b))
         n_a, n_b = table_a.instances[rows[0, at]], table_b.instances[rows[1, at]]
-        byte_s = system.links.byte_s[link[at]]
+        byte_s = pair_byte_s(system, link[at])[:, 0, 1]
         rate[at], z[at], planned[at] = stealing_flows(
             plans, seconds_of(system, int(a), int(b)), q, system.class_kv_byte, n_a, n_b, byte_s
         )
@@ -162,12 +170,30 @@ def _prefill_servers(system: System, rows: Ints, flow: Flow, instances: Floats) 
     return np.where(flow.combined, np.maximum(instances, 1e-9), whole)
 
 
+def _between_pools(z: Floats) -> Floats:
+    """Flows without what stays on its pool (N, P, P, C)."""
+    return np.where(np.eye(z.shape[1], dtype=np.bool_)[None, :, :, None], 0.0, z)
+
+
+def _mean_transfer_s(system: System, link: Ints, flow: Flow, crosses: Floats) -> Floats:
+    """Time to move KV cache between pools, averaged over all requests (N,); `crosses` is what leaves a pool (N, P, C).
+
+    Everything takes the time of the link to the next pool, and what goes elsewhere the difference: exactly 0
+    where all links are alike.
+    """
+    transfer, pools = _transfer_s(system, link), np.arange(len(system.tables))
+    following = transfer[:, pools, (pools + 1) % len(pools)]
+    more = _between_pools(flow.z) * (transfer - following[:, :, None, :])
+    return np.asarray((crosses * following).sum(axis=(1, 2)) + more.sum(axis=(1, 2, 3)))
+
+
 def time_to_first_token(system: System, rows: Ints, link: Ints, flow: Flow, rate: Floats) -> tuple[Floats, Floats]:
     """Mean and p99 of the time to first token at a given rate (N,).
 
     TTFT = wait + prefill latency + KV transfer; each prefilling pool is its own M/G/c with service
     occupancy/b; the mean is weighted by flow, p99 takes the worst pool and there the class of at
-    least 1 % share with the longest prefill. Where one instance does both, half a decode step is added.
+    least 1 % share with the longest prefill, with the slowest link that this class takes. Where one
+    instance does both, half a decode step is added.
     """
     tables, mix = system.tables, system.mix
     x = flow.prefilled
@@ -185,17 +211,14 @@ def time_to_first_token(system: System, rows: Ints, link: Ints, flow: Flow, rate
     half = gathered([half_step_s(mix, t.combined)[t.config] for t in tables], rows) * flow.combined
     own = np.arange(len(tables))
     stays = flow.z[:, own, own]
-    transfer = _transfer_s(system, link)
     crosses = np.maximum(x - stays, 0.0)
     wait = mean_wait_s(arrivals, servers, mean_s, cv2) + half
     mean = (weighted(pool_share, wait)).sum(axis=1) + (weighted(x, latency)).sum(axis=2).sum(axis=1)
-    mean = mean + (crosses * transfer[:, None, :]).sum(axis=(1, 2))
+    mean = mean + _mean_transfer_s(system, link, flow, crosses)
     slow = np.where((x > 0) & mix.counted, latency, -np.inf).argmax(axis=2)[:, :, None]
     slow_latency = np.take_along_axis(latency, slow, axis=2)[:, :, 0]
-    slow_transfer = np.where(
-        np.take_along_axis(crosses, slow, axis=2)[:, :, 0] > 0,
-        np.take_along_axis(np.broadcast_to(transfer[:, None, :], x.shape), slow, axis=2)[:, :, 0],
-        0.0,
-    )
+    sent = np.where(crosses[:, :, None, :] > 0, _between_pools(flow.z), 0.0)
+    slowest = np.where(sent > 0, _transfer_s(system, link), 0.0).max(axis=2)
+    slow_transfer = np.take_along_axis(slowest, slow, axis=2)[:, :, 0]
     tail = tail_wait_s(arrivals, servers, mean_s, cv2) + half + slow_latency + slow_transfer
     return mean, np.where(used, tail, -np.inf).max(axis=1)

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.fleet import share_of, total_of
+from dse.model.links import links_bill
 from dse.model.pool_table import PoolTable
 from dse.model.routing import split_rate
 from dse.model.screening import Screen
 from dse.model.serving_pool import DECODE, PREFILL
-from dse.model.serving_system import System, link_pairs, plans_of
+from dse.model.serving_system import System, held_by_ttft, pairs_bought, plans_of
 from dse.model.stealing import stealing_rate
 
 Floats = NDArray[np.float64]
@@ -21,17 +22,17 @@ Bools = NDArray[np.bool_]
 
 
 def screen(system: System, rows: Sequence[Ints], link: int) -> Screen:
-    """Rate, cost and power of a block of designs that share a link.
+    """Rate, cost and power of a block of designs that are linked alike.
 
     `rows` holds, per pool, rows of its table in shapes that broadcast together, so that a block of
     a grid costs one pass over its product. Under work stealing the rate is an upper bound.
     """
-    tables, links = system.tables, system.links
+    tables, option = system.tables, system.wiring.option[link]
     n_active = total_of([t.active[r].astype(np.float64) for t, r in zip(tables, rows, strict=True)])
     feasible = np.ones(n_active.shape, dtype=np.bool_)
     for t, r in zip(tables, rows, strict=True):
         feasible = feasible & t.feasible[r]
-    pairs = link_pairs(system, rows)
+    link_usd, link_w = links_bill(system.links, option, pairs_bought(system, rows))
     busy_usd = any(bool(t.bill.busy_usd_per_h.any()) for t in tables) or system.site.cost_basis == "ownership"
     cost = total_of([t.bill.idle_usd_per_h[r] for t, r in zip(tables, rows, strict=True)])
     if system.stealing:
@@ -41,8 +42,8 @@ def screen(system: System, rows: Sequence[Ints], link: int) -> Screen:
         decode = [t.decode_rate[r] for t, r in zip(tables, rows, strict=True)]
         held = None
         if np.isfinite(system.limits.ttft_p99_s):
-            held = [t.prefill_rate_ttft[r, link] for t, r in zip(tables, rows, strict=True)]
-        part = split_rate(prefill, decode, float(links.byte_s[link]), system.request_kv_byte, held)
+            held = held_by_ttft(system, rows, option)
+        part = split_rate(prefill, decode, system.links.byte_s[option], system.request_kv_byte, held)
         rate = part + total_of([t.both_rate[r] for t, r in zip(tables, rows, strict=True)])
         exact = True
         if busy_usd:
@@ -58,8 +59,8 @@ def screen(system: System, rows: Sequence[Ints], link: int) -> Screen:
             "requests_s": rate,
             "throughput_tok_s": rate * system.output_tok,
             "input_tok_s": rate * system.input_tok,
-            "cost_usd_per_h": cost + pairs * links.usd_per_h[link],
-            "power_w": power + pairs * links.power_w[link],
+            "cost_usd_per_h": cost + link_usd,
+            "power_w": power + link_w,
         },
         feasible=feasible,
         exact=exact,
@@ -71,7 +72,7 @@ def _stealing_bound(system: System, rows: Sequence[Ints], link: int, n_active: F
     tables = system.tables
     alone = total_of([np.where(t.active[r], t.alone_rate[r], 0.0) for t, r in zip(tables, rows, strict=True)])
     if len(tables) == 2:
-        capacity = _two_pool_bound(system, rows, float(system.links.byte_s[link]))
+        capacity = _two_pool_bound(system, rows, float(system.links.byte_s[system.wiring.option[link, 0, 1]]))
     else:
         # more than two pools: every piece of work at its best pool bounds the rate from above
         capacity = total_of([_best_case_rate(t)[r] for t, r in zip(tables, rows, strict=True)])

@@ -1,11 +1,12 @@
 """One regime of a serving study as a system of pools: the values that its mathematics reads, and small pieces of it.
 
-Arrays hold one entry a design; a design names, per pool, a row of that pool's table, and one link.
+Arrays hold one entry a design; a design names, per pool, a row of that pool's table, and one way to
+link the pools.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.fleet import gathered
-from dse.model.links import LinkTable
+from dse.model.links import LinkTable, Pair, Wiring, pairs_of
 from dse.model.pool_table import PoolTable
 from dse.model.serving_pool import DECODE, PREFILL, Mix, PhaseTable, PoolPhysics, ServingLimits
 from dse.model.stealing import StealingPlans, stealing_plans
@@ -34,6 +35,7 @@ class System:
     stealing: bool
     """Work stealing instead of split."""
     links: LinkTable
+    wiring: Wiring
     mix: Mix
     limits: ServingLimits
     demand_requests_s: float | None
@@ -80,19 +82,50 @@ def seconds_of(system: System, *configs: int) -> tuple[tuple[Floats, Floats], tu
     )
 
 
-def link_pairs(system: System, rows: Sequence[Ints]) -> Floats:
-    """Connections to buy: pairs of active pools between which KV cache may flow."""
+def pairs_bought(system: System, rows: Sequence[Ints]) -> dict[Pair, Bools]:
+    """Links to buy: for every pair of pools, whether both are active and KV cache may flow between them."""
     active = [t.active[r] for t, r in zip(system.tables, rows, strict=True)]
     roles = [t.settings.role[r] for t, r in zip(system.tables, rows, strict=True)]
-    pairs = np.zeros(np.broadcast_shapes(*(a.shape for a in active)))
-    for p in range(len(rows)):
-        for q in range(p + 1, len(rows)):
-            used = active[p] & active[q]
-            if not system.stealing:
-                forward = (roles[p] == PREFILL) & (roles[q] == DECODE)
-                used = used & (forward | ((roles[p] == DECODE) & (roles[q] == PREFILL)))
-            pairs = pairs + used
-    return pairs
+    bought = {}
+    for p, q in pairs_of(len(rows)):
+        used = active[p] & active[q]
+        if not system.stealing:
+            forward = (roles[p] == PREFILL) & (roles[q] == DECODE)
+            used = used & (forward | ((roles[p] == DECODE) & (roles[q] == PREFILL)))
+        bought[p, q] = used
+    return bought
+
+
+def pair_byte_s(system: System, link: Ints) -> Floats:
+    """Bandwidth of every ordered pair of pools (N, P, P)."""
+    return system.links.byte_s[system.wiring.option[link]]
+
+
+def narrowest_byte_s(system: System, link: Ints, bought: Mapping[Pair, Bools]) -> Floats:
+    """Bandwidth of the narrowest link that is bought; infinite where none is (N,)."""
+    byte_s, narrowest = pair_byte_s(system, link), np.full(len(link), np.inf)
+    for (p, q), used in bought.items():
+        narrowest = np.where(used, np.minimum(narrowest, byte_s[:, p, q]), narrowest)
+    return narrowest
+
+
+def held_by_ttft(system: System, rows: Sequence[Ints], option: Ints) -> list[Floats]:
+    """Prefill rate of each pool that meets the TTFT limit through the slowest link it sends over.
+
+    `option` is the link of every pair, (P, P) of a block or (N, P, P). A pool sends to every pool that decodes.
+    """
+    receives = [t.decode_rate[r] > 0 for t, r in zip(system.tables, rows, strict=True)]
+    held = []
+    for p, (table, r) in enumerate(zip(system.tables, rows, strict=True)):
+        others = [o for o in range(len(rows)) if o != p] or [p]
+        first = option[..., p, others[0]]
+        slowest = table.prefill_rate_ttft[r, first]
+        if any((option[..., p, o] != first).any() for o in others):
+            through = [table.prefill_rate_ttft[r, option[..., p, o]] for o in others]
+            reached = [np.where(receives[o], rate, np.inf) for o, rate in zip(others, through, strict=True)]
+            slowest = np.minimum.reduce(np.broadcast_arrays(*reached))
+        held.append(slowest)
+    return held
 
 
 def stacked(tables: Sequence[PoolTable], rows: Ints, name: str, field: str) -> Floats:

@@ -132,7 +132,8 @@ def training_columns(
 ) -> dict[str, Floats]:
     """Columns that every training paradigm has, of N designs."""
     tok_s = tokens_per_s(fleet.batch_tokens, use.step_s)
-    bills = bill_columns(list(fleet.bills), rows, use.busy_frac, fleet.links, link, pairs, tok_s, fleet.site)
+    link_usd, link_w = pairs * fleet.links.usd_per_h[link], pairs * fleet.links.power_w[link]
+    bills = bill_columns(list(fleet.bills), rows, use.busy_frac, link_usd, link_w, tok_s, fleet.site)
     alone = [tokens_per_s(fleet.batch_tokens, alone_s[r]) for alone_s, r in zip(fleet.alone_s, rows, strict=True)]
     return {
         "gpu_wse_ratio": gpu_wse_ratio([p.device.kind for p in fleet.pools], use.n),
