@@ -21,6 +21,7 @@ from dse import exhaustive, search
 from dse import frontier as milp
 from dse.errors import InputError, MethodError, SelfCheckError
 from dse.files import whole, write_whole
+from dse.marginal import marginal_values
 from dse.pareto import minimised, nondominated
 from dse.progress import Report, Stop, silent
 from dse.recommend import recommend
@@ -118,6 +119,7 @@ def _solve(study: Study, report: Report, stop: Stop) -> Explored:
     proof = {
         "kind": "milp" if not exact.unproven else "none",
         "solves": exact.solves,
+        "answers_refuted": exact.rejected,
         "boxes": exact.boxes,
         "boxes_known_empty": exact.skipped,
         "largest_gap": max((c.gap for c in exact.certificates), default=0.0),
@@ -198,7 +200,13 @@ def _advice(study: Study, frontier: pd.DataFrame, nearest: int, stop: Stop) -> d
         return {"infeasible": {**diagnose(study, nearest), "relaxations": _relaxations(study, nearest, stop)}}
     position, rule = recommend(study, frontier)
     pick = {"position": position, "design_id": str(frontier["design_id"].iloc[position]), "rule": rule}
-    return {"recommended": pick, "raised_limits": raised_limits(study, frontier)}
+    return {
+        "recommended": pick,
+        "raised_limits": raised_limits(study, frontier),
+        "marginal": marginal_values(study, frontier.iloc[position])
+        if study.space.n_options <= study.paradigm.most_options
+        else [],
+    }
 
 
 def _relaxations(study: Study, nearest: int, stop: Stop) -> list[dict[str, Any]]:

@@ -61,6 +61,8 @@ class Proven:
     solves: int = 0
     boxes: int = 0
     """Boxes searched."""
+    rejected: int = 0
+    """Answers of the solver that their own integers refuted; solved another way."""
     skipped: int = 0
     """Boxes known to be empty without a solve."""
     ranges: dict[str, float] = field(default_factory=dict)
@@ -142,6 +144,7 @@ class _Sweep:
             known = self.rows[unit.program]
             self.rows[unit.program] = known + tuple(row for row in point.rows if row not in known)
             self.found.solves += point.solves
+            self.found.rejected += point.outcome.rejected
             self.found.add(point)
         return points
 

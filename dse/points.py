@@ -202,7 +202,8 @@ def _together(solved: Sequence[Outcome], n_stages: int) -> Outcome:
     if any(o.status is Status.FEASIBLE for o in solved) and status is Status.OPTIMAL:
         status = Status.FEASIBLE
     worst = max(found, key=lambda o: o.gap, default=last)
-    return replace(worst, status=status, time_s=sum(o.time_s for o in solved))
+    rejected = sum(o.rejected for o in solved)
+    return replace(worst, status=status, time_s=sum(o.time_s for o in solved), rejected=rejected)
 
 
 def _aim(model: Any, data: Program, upper: Floats, stage: Stage) -> None:

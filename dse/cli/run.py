@@ -201,11 +201,14 @@ def _print_pick(result: Result) -> None:
 
 def _print_one_more(result: Result) -> None:
     from dse.cli.tables import amount, console, figure
+    from dse.report.why import worth_of
     from dse.whatif import one_more
 
     row = result.recommended
     assert row is not None
     out = console()
+    for line in worth_of(result, row):
+        out.print(f"  {line}", markup=False)
     for _, step in one_more(result.study, row).iterrows():
         if step["breaks"]:
             text = step["breaks"]

@@ -14,6 +14,7 @@ from dse.report.numbers import keyed, number, percent, shown, signed
 from dse.report.rows import Row, value_of
 from dse.report.system import figure_lines, overlap_flop_s
 from dse.report.words import inside, label, words_of
+from dse.report.worth import worth_lines
 from dse.resolve import Study
 from dse.scoring import explain
 from dse.units import quantity
@@ -67,6 +68,8 @@ class Why:
     link: Bar | None
     more: list[tuple[str, str, str, str, str]]
     """Change, throughput, cost, power, verdict."""
+    worth: list[str]
+    """What binds, and what one more of it is worth."""
     raised: list[str]
     """What the least raise of each limit would let in."""
     drift: str
@@ -91,9 +94,18 @@ def why(result: Result) -> Why | None:
         system=system_lines(system, paradigm),
         link=link_bar(system),
         more=[more_line(m, row) for _, m in more.iterrows()],
+        worth=worth_of(result, row),
         raised=[raised_line(r, paradigm) for r in result.info.get("raised_limits", [])],
         drift=_drift(frame.iloc[0], row),
     )
+
+
+def worth_of(result: Result, row: Row) -> list[str]:
+    """What holds the recommended plan back, where its exact program has prices."""
+    marginal = result.info.get("marginal") or []
+    if not marginal:
+        return []
+    return worth_lines(marginal, value_of(row, "throughput_tok_s") / value_of(row, "requests_s"))
 
 
 def raised_line(raised: Mapping[str, Any], paradigm: str) -> str:
