@@ -7,7 +7,7 @@ ZeRO stage. Layers are no axis: they are laid out so that the slowest stage is f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.dp_pool import dp_table
+from dse.model.pp_blocks import Block, Frame
 from dse.model.pp_chain import PpSystem, configs_of, placement
 from dse.model.pp_step import steps_of
 from dse.model.pp_training import Evaluation, evaluate, screen
@@ -28,9 +29,11 @@ from dse.model.pp_training_explain import (
     recompute_text,
 )
 from dse.model.screening import Explanation, Screen
+from dse.model.training_memory import Recompute
 from dse.model.training_pool import TrainingSettings
 from dse.model.training_run import TrainingFleet
 
+from . import pp_training_placement as placements
 from .pp_training_design import PpDesign, placed_settings
 from .pp_training_study import PpProblem, Schedule
 from .space import Step
@@ -168,6 +171,34 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
             stage_recompute=design.stage_recompute,
         )
         return self.scored_alone(problem, design.regime, system, design.link)
+
+    def frames(self) -> Iterator[tuple[Frame, Regime]]:
+        """What each exact program of placements fixes, with a regime of it."""
+        return placements.frames(self)
+
+    def blocks(self, frame: Frame) -> list[Block]:
+        """Every way to use a pool for stages in a frame."""
+        return placements.blocks(frame)
+
+    def sets_micro_batch(self, frame: Frame, pool: int) -> bool:
+        """Whether a chain with this pool may have the frame's micro-batch."""
+        return placements.sets_micro_batch(frame, pool)
+
+    def whole_models(self) -> Iterator[Ints]:
+        """Designs of one pool whose devices each run the whole model."""
+        return placements.whole_models(self)
+
+    def settings_of_placement(
+        self,
+        frame: Frame,
+        regime: Regime,
+        chain: Sequence[tuple[Block, int]],
+        layers: Sequence[int],
+        modes: Sequence[Recompute],
+        link: int,
+    ) -> dict[str, str]:
+        """The `--set` keys of a placement."""
+        return placements.settings_of_placement(self, frame, regime, chain, layers, modes, link)
 
     def settings_of(self, row: Mapping[str, Any]) -> dict[str, str]:
         """The `--set` keys that give a frame's row again; with the layout where it is not the balanced one."""

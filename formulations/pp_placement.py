@@ -1,0 +1,384 @@
+"""Placement of a pipeline: which pools hold how many stages, in which order, and how many layers each stage has.
+
+One program fixes data type, global batch, schedule, micro-batch, the number of pipelines R, and what is handed to which
+wafers over which link. Slots count stages from the END of the pipeline, slot 0 has the head; slots beyond the first
+stage stay empty and take no time. Times are divided by the longest stage that the choices reach, the step by the
+longest step, so that all rows are of order 1. Coefficients come from `dse.model` (see pp_placement_data).
+
+Sets        BLOCKS o: K_o stages in a row on instances of g devices of a pool;  ARCS (o, a, e): block o on the slots
+            a .. a + K_o - 1, e = 1 where it holds the first stage;  CHOICES (s, o, c, e): slot s on block o under
+            recompute mode c;  SLOTS s;  LINKS l;  LENGTHS K: numbers of stages
+Parameters  f[o,c], b[o,c]  forward and backward of a layer;  h[o,c] head, x[o] transfer inside the block
+            y[l] transfer between pools, z[l] least step that the link's bytes take
+            most[s,o,c,e]  layers that memory allows there;  L layers of the model, k handed over by each stage
+            N micro-batches, v pieces;  G[o] gradients' all-reduce per layer, and what a stage has besides
+Variables   lie[o,a,e]   block o lies there, binary
+            pick[s,o,c,e]  slot s is that stage, binary
+            layers[s,o,c,e]  layers of it, integer
+            use[l]       link l, binary
+            cross[s,l]   slot s sends over link l, in [0, 1]
+            forward[s], backward[s]  passes of a slot;  behind[s]  both of all slots before s in this count: downstream
+            slowest_forward, slowest_backward, pace  of any slot
+            scheduled    step without gradients;  gradient  their all-reduce
+Minimise    step, cost and power as the frontier search weighs them, within its bounds and the user's limits: see
+            `program`, which adds them; step = scheduled + gradient
+Subject to  sum lie[o,0,e] = 1                                                          start_at_the_head
+            sum lie[o,a,e] = sum of lie[o',a',0] that end below a            a > 0     follow_on
+            sum of lie over a pool <= 1, = 1 where the study always has it              use_a_pool_once
+            sum of lie over pools whose axis has the micro-batch >= 1                   set_the_micro_batch
+            sum_c pick[s,o,c,e] = sum of lie[o,a,e] that make slot s such a stage       pick_a_mode
+            v pick <= layers                    (1 pick but for interleaving)           fill_every_stage
+            layers <= most pick                                                         respect_memory
+            sum layers = L - k stages                                                   place_every_layer
+            sum_l use[l] = 1                                                            use_one_link
+            sum_l cross[s,l] = slot s sends to another pool, cross[s,l] <= use[l]       cross_where_pools_meet,
+                                                                                        cross_on_the_link
+            forward[s], backward[s] = layers, head, transfers, wafers                   take_forward, take_backward
+            behind[s+1] = behind[s] + forward[s] + backward[s]                          add_up
+            slowest_forward >= forward[s], ...; pace >= forward[s] + backward[s]        be_slowest
+ gpipe      scheduled >= path + (N-1) (slowest_forward + slowest_backward)              run_gpipe
+ interleaved scheduled >= N pace + (path - pace)/v + v transfers                        run_interleaved
+ 1f1b       scheduled >= path - D + (N-1) p + one of 0, D - w f, D - w b, both          fill_and_drain
+            scheduled >= sum_s u_s forward[s] + w_s backward[s]   a longest path        wait_for_passes (refine)
+ decoupled  scheduled >= path + (N-1) pace; pace >= period of the wafers; N periods     run_decoupled
+            scheduled >= z[l] where pools meet                                          respect_link
+            gradient >= G of every stage, of the wafers                                 reduce_gradients
+
+path is behind of the last slot: one micro-batch there and back. In fill_and_drain, of slot s with p = f + b: D =
+behind[s], w = min(N-1, s); it is the bound of `one_f_one_b_bound_s`, each maximum in it written as its two sides, both
+at once where N >= w + 2. A step under 1F1B is the longest path through a graph of passes that is the same for every
+placement on these slots, so each path bounds it from below: `refine` adds the longest one of the plan found, and where
+program and model agree on the step the plan is proven. An empty slot before the first stage takes no time and changes
+no step: it would run one forward further ahead than the first stage does, waiting for a pass that the first stage's
+own forward waits for later anyway.
+
+The big numbers: most[s,o,c,e] is what memory allows, counted by the model, or what is left when every other stage has
+its least; z[l] needs none, it multiplies cross[s,l].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyomo.environ as pyo
+from numpy.typing import NDArray
+
+from dse.model.pp_blocks import extra_parameters
+from dse.model.pp_critical import critical_passes
+
+from .pp_placement_data import (
+    COST,
+    POWER,
+    STEP,
+    Choice,
+    PlacementData,
+    Placements,
+    WholeData,
+    _server_bill,
+    programs,
+    refusal,
+)
+from .pp_placement_plan import found_placement
+from .program import Plan, add_objectives, objective_values
+
+__all__ = ["build_model", "extract", "objective_values", "programs", "refine", "refusal"]
+
+Floats = NDArray[np.float64]
+
+AGREE = 1e-10
+"""A step that the program has right to this share needs no further path."""
+
+
+def build_model(data: PlacementData | WholeData) -> pyo.ConcreteModel:
+    """The program of one placement problem."""
+    m = pyo.ConcreteModel(name="pp_placement")
+    if isinstance(data, WholeData):
+        return _build_whole(m, data)
+    _lay_blocks(m, data)
+    _place_layers(m, data)
+    _cross_pools(m, data)
+    _time_passes(m, data)
+    _schedule(m, data)
+    _reduce(m, data)
+    step = m.scheduled + m.gradient
+    links = data.frame.system.fleet.links
+    fixed = _server_bill(data.frame)
+    crossings = {link: _pairs(m, data, link) for link in m.LINKS}
+    arcs = [(data.blocks[a[0]], m.lie[a]) for a in m.ARCS]
+    cost = fixed[0] + pyo.quicksum(b.usd_per_h * y for b, y in arcs)
+    cost += pyo.quicksum(float(links.usd_per_h[i]) * x for i, x in crossings.items() if links.usd_per_h[i])
+    power = fixed[1] + pyo.quicksum(b.power_w * y for b, y in arcs)
+    power += pyo.quicksum(float(links.power_w[i]) * x for i, x in crossings.items() if links.power_w[i])
+    bonus = 0.0 if STEP in data.objectives else -1e-3 * step
+    quantities = {STEP: step, COST: cost / data.scale[COST], POWER: power / data.scale[POWER]}
+    add_objectives(m, data, quantities, maximised=(), bonus=bonus)
+    return m
+
+
+def _lay_blocks(m: pyo.ConcreteModel, data: PlacementData) -> None:
+    """Blocks one after the other from the head on, each pool at most once."""
+    m.SLOTS = pyo.RangeSet(0, data.n_slots - 1)
+    m.ARCS = pyo.Set(initialize=[tuple(a) for a in data.arcs], dimen=3)
+    m.lie = pyo.Var(m.ARCS, domain=pyo.Binary, doc="lie[o,a,e]")
+    pools = sorted({b.pool for b in data.blocks} | data.required)
+    places = sorted({a.low for a in data.arcs if a.low} | {_top(data, a) for a in data.arcs if not a.first})
+
+    @m.Constraint()
+    def start_at_the_head(m: pyo.ConcreteModel) -> Any:
+        return pyo.quicksum(m.lie[a] for a in m.ARCS if a[1] == 0) == 1
+
+    @m.Constraint(places)
+    def follow_on(m: pyo.ConcreteModel, place: int) -> Any:
+        ends = [m.lie[tuple(a)] for a in data.arcs if not a.first and _top(data, a) == place]
+        return pyo.quicksum(m.lie[a] for a in m.ARCS if a[1] == place) == pyo.quicksum(ends)
+
+    @m.Constraint(pools)
+    def use_a_pool_once(m: pyo.ConcreteModel, p: int) -> Any:
+        mine = [m.lie[a] for a in m.ARCS if data.blocks[a[0]].pool == p]
+        if not mine:
+            return pyo.Constraint.Infeasible if p in data.required else pyo.Constraint.Skip
+        return pyo.quicksum(mine) == 1 if p in data.required else pyo.quicksum(mine) <= 1
+
+    @m.Constraint()
+    def set_the_micro_batch(m: pyo.ConcreteModel) -> Any:
+        mine = [m.lie[a] for a in m.ARCS if data.blocks[a[0]].pool in data.setters]
+        return pyo.quicksum(mine) >= 1 if mine else pyo.Constraint.Infeasible
+
+
+def _top(data: PlacementData, a: Sequence[Any]) -> int:
+    """The slot after a block's last."""
+    return int(a[1]) + data.blocks[a[0]].stages
+
+
+def _holds(data: PlacementData, s: int, o: int, first: bool) -> list[tuple[Any, ...]]:
+    """Arcs that make slot s a stage of block o, the first of the pipeline or not."""
+    return [
+        tuple(a)
+        for a in data.arcs
+        if a.block == o and a.low <= s < _top(data, a) and (a.first and s == _top(data, a) - 1) == first
+    ]
+
+
+def _place_layers(m: pyo.ConcreteModel, data: PlacementData) -> None:
+    """A mode for every stage, and all layers on stages."""
+    m.CHOICES = pyo.Set(initialize=[tuple(i) for i in data.most], dimen=4)
+    m.pick = pyo.Var(m.CHOICES, domain=pyo.Binary, doc="pick[s,o,c,e]")
+    m.layers = pyo.Var(
+        m.CHOICES,
+        domain=pyo.NonNegativeIntegers,
+        bounds=lambda m, *i: (0, data.most[Choice(*i)]),
+        doc="layers[s,o,c,e]",
+    )
+    least = data.frame.system.chunks if data.frame.system.schedule == "interleaved" else 1
+    stages = {(s, a.block, a.first and s == _top(data, a) - 1)
+              for a in data.arcs for s in range(a.low, _top(data, a))}  # fmt: skip
+
+    @m.Constraint(sorted(stages))
+    def pick_a_mode(m: pyo.ConcreteModel, s: int, o: int, first: bool) -> Any:
+        modes = [m.pick[i] for i in m.CHOICES if (i[0], i[1], i[3]) == (s, o, first)]
+        return pyo.quicksum(modes) - pyo.quicksum(m.lie[a] for a in _holds(data, s, o, first)) == 0
+
+    @m.Constraint(m.CHOICES)
+    def fill_every_stage(m: pyo.ConcreteModel, *i: Any) -> Any:
+        return m.layers[i] >= least * m.pick[i]
+
+    @m.Constraint(m.CHOICES)
+    def respect_memory(m: pyo.ConcreteModel, *i: Any) -> Any:
+        return m.layers[i] <= data.most[Choice(*i)] * m.pick[i]
+
+    @m.Constraint()
+    def place_every_layer(m: pyo.ConcreteModel) -> Any:
+        placed = pyo.quicksum(m.layers[i] for i in m.CHOICES)
+        return placed + data.handed * pyo.quicksum(_n_stages(m, data)) == data.layers
+
+
+def _n_stages(m: pyo.ConcreteModel, data: PlacementData) -> list[Any]:
+    return [_top(data, a) * m.lie[a] for a in m.ARCS if a[2]]
+
+
+def _ends(m: pyo.ConcreteModel, data: PlacementData, length: int) -> Any:
+    """1 where the pipeline has so many stages."""
+    return pyo.quicksum(m.lie[a] for a in m.ARCS if a[2] and _top(data, a) == length)
+
+
+def _cross_pools(m: pyo.ConcreteModel, data: PlacementData) -> None:
+    """The link, and the slots that send over it: forward to slot s - 1; with wafers every slot."""
+    links = data.frame.links
+    m.LINKS = pyo.Set(initialize=list(links))
+    m.use = pyo.Var(m.LINKS, domain=pyo.Binary, doc="use[l]")
+    m.cross = pyo.Var(m.SLOTS, m.LINKS, bounds=(0, 1), doc="cross[s,l]")
+
+    @m.Constraint()
+    def use_one_link(m: pyo.ConcreteModel) -> Any:
+        return pyo.quicksum(m.use[i] for i in m.LINKS) == 1
+
+    @m.Constraint(m.SLOTS)
+    def cross_where_pools_meet(m: pyo.ConcreteModel, s: int) -> Any:
+        if data.served is not None:
+            sends = [m.lie[a] for a in m.ARCS if a[1] <= s < _top(data, a)]
+        else:
+            sends = [m.lie[a] for a in m.ARCS if a[1] == s and s > 0]
+        return pyo.quicksum(m.cross[s, i] for i in m.LINKS) - pyo.quicksum(sends) == 0
+
+    @m.Constraint(m.SLOTS, m.LINKS)
+    def cross_on_the_link(m: pyo.ConcreteModel, s: int, link: int) -> Any:
+        return m.cross[s, link] <= m.use[link]
+
+
+def _pairs(m: pyo.ConcreteModel, data: PlacementData, link: int) -> Any:
+    """Links bought: one between neighbours; with wafers one for each pool of the chain, over the program's link."""
+    if data.served is not None:
+        return pyo.quicksum(m.lie[a] for a in m.ARCS)
+    return pyo.quicksum(m.cross[s, link] for s in m.SLOTS)
+
+
+def _time_passes(m: pyo.ConcreteModel, data: PlacementData) -> None:
+    """Forward and backward of every slot, over the longest stage."""
+    unit, across = data.scale["pace"], data.frame.across_s
+    m.forward = pyo.Var(m.SLOTS, bounds=(0, 1), doc="forward[s]")
+    m.backward = pyo.Var(m.SLOTS, bounds=(0, 1), doc="backward[s]")
+    m.behind = pyo.Var(pyo.RangeSet(0, data.n_slots), bounds=(0, None), doc="behind[s]")
+    m.behind[0].fix(0.0)
+    of_slot: dict[int, list[Any]] = {s: [i for i in m.CHOICES if i[0] == s] for s in m.SLOTS}
+
+    def sent(s: int) -> tuple[Any, Any]:
+        """Transfers of slot s, to the next stage and back to the one before, and of how many layers."""
+        inside_on = [(data.blocks[a[0]].hop_s, m.lie[a]) for a in m.ARCS if a[1] < s < _top(data, a)]
+        inside_back = [(data.blocks[a[0]].hop_s, m.lie[a]) for a in m.ARCS if a[1] <= s < _top(data, a) - 1]
+        if data.served is not None:
+            both = pyo.quicksum(float(across[i]) / unit * m.cross[s, i] for i in m.LINKS)
+            return (both if s else 0.0), both
+        on = pyo.quicksum(x / unit * y for x, y in inside_on)
+        back = pyo.quicksum(x / unit * y for x, y in inside_back)
+        on += pyo.quicksum(float(across[i]) / unit * m.cross[s, i] for i in m.LINKS)
+        if s + 1 in m.SLOTS:
+            back += pyo.quicksum(float(across[i]) / unit * m.cross[s + 1, i] for i in m.LINKS)
+        return on, back
+
+    m.sent = pyo.Expression(m.SLOTS, rule=lambda m, s: sum(sent(s)))
+
+    @m.Constraint(m.SLOTS)
+    def take_forward(m: pyo.ConcreteModel, s: int) -> Any:
+        own = pyo.quicksum(float(data.blocks[i[1]].forward_s[i[2]]) / unit * m.layers[i] for i in of_slot[s])
+        head = pyo.quicksum(data.blocks[i[1]].head_forward_s / unit * m.pick[i] for i in of_slot[s] if s == 0)
+        return m.forward[s] == own + head + sent(s)[0]
+
+    @m.Constraint(m.SLOTS)
+    def take_backward(m: pyo.ConcreteModel, s: int) -> Any:
+        own = pyo.quicksum(float(data.blocks[i[1]].backward_s[i[2]]) / unit * m.layers[i] for i in of_slot[s])
+        head = pyo.quicksum(
+            float(data.blocks[i[1]].head_backward_s[i[2]]) / unit * m.pick[i] for i in of_slot[s] if s == 0
+        )
+        return m.backward[s] == own + head + sent(s)[1]
+
+    @m.Constraint(m.SLOTS)
+    def add_up(m: pyo.ConcreteModel, s: int) -> Any:
+        return m.behind[s + 1] == m.behind[s] + m.forward[s] + m.backward[s]
+
+
+def _schedule(m: pyo.ConcreteModel, data: PlacementData) -> None:
+    """The step of the schedule; rows are divided by N, so that they are of order 1."""
+    m.scheduled = pyo.Var(bounds=(0, 1), doc="scheduled")
+    m.slowest_forward = pyo.Var(bounds=(0, 1), doc="slowest_forward")
+    m.slowest_backward = pyo.Var(bounds=(0, 1), doc="slowest_backward")
+    m.pace = pyo.Var(bounds=(0, 2), doc="pace")
+    m.be_slowest = pyo.ConstraintList()
+    for s in m.SLOTS:
+        m.be_slowest.add(m.slowest_forward >= m.forward[s])
+        m.be_slowest.add(m.slowest_backward >= m.backward[s])
+        m.be_slowest.add(m.pace >= m.forward[s] + m.backward[s])
+    n, schedule = data.frame.n_micro, data.frame.system.schedule
+    step = m.scheduled * (data.scale[STEP] / data.scale["pace"] / n)
+    path = m.behind[data.n_slots] / n
+    if schedule == "gpipe":
+        m.run_gpipe = pyo.Constraint(expr=step >= path + (n - 1) / n * (m.slowest_forward + m.slowest_backward))
+    elif schedule == "interleaved":
+        v = data.frame.system.chunks
+        sent = pyo.quicksum(m.sent[s] for s in m.SLOTS)
+        m.run_interleaved = pyo.Constraint(expr=step >= m.pace + (path - m.pace / n) / v + v / n * sent)
+    else:
+        _run_one_f_one_b(m, data, step, path)
+    crossing = data.frame.crossing_s
+
+    @m.Constraint(m.SLOTS)
+    def respect_link(m: pyo.ConcreteModel, s: int) -> Any:
+        carried = pyo.quicksum(float(crossing[i]) / data.scale[STEP] * m.cross[s, i] for i in m.LINKS)
+        return m.scheduled >= carried if s else pyo.Constraint.Skip
+
+
+def _run_one_f_one_b(m: pyo.ConcreteModel, data: PlacementData, step: Any, path: Any) -> None:
+    """The bound of every slot on a 1F1B step; `refine` adds the paths that it lacks."""
+    n = data.frame.n_micro
+    m.fill_and_drain = pyo.ConstraintList()
+    m.wait_for_passes = pyo.ConstraintList()
+    for s in m.SLOTS:
+        f, b, down, w = m.forward[s] / n, m.backward[s] / n, m.behind[s] / n, min(n - 1, s)
+        base = path - down + (n - 1) * (f + b)
+        m.fill_and_drain.add(step >= base)
+        if s:
+            m.fill_and_drain.add(step >= base + down - w * f)
+            m.fill_and_drain.add(step >= base + down - w * b)
+        if s and n >= w + 2:
+            m.fill_and_drain.add(step >= base + 2 * down - w * (f + b))
+
+
+def _reduce(m: pyo.ConcreteModel, data: PlacementData) -> None:
+    """The all-reduce of gradients, of the stage that takes longest."""
+    m.gradient = pyo.Var(bounds=(0, 1), doc="gradient")
+    work, unit = data.frame.system.fleet.pools[0].work, data.scale[STEP]
+
+    @m.Constraint(m.SLOTS)
+    def reduce_gradients(m: pyo.ConcreteModel, s: int) -> Any:
+        parts = []
+        for i in m.CHOICES:
+            b = data.blocks[i[1]]
+            if i[0] == s and (b.gradient_fixed_s or b.gradient_parameter_s):
+                extra = extra_parameters(data.frame, first=i[3], last=s == 0)
+                fixed = b.gradient_fixed_s + b.gradient_parameter_s * extra
+                parts.append(
+                    fixed / unit * m.pick[i] + b.gradient_parameter_s * work.layer_parameters / unit * m.layers[i]
+                )
+        return m.gradient >= pyo.quicksum(parts) if parts else pyo.Constraint.Skip
+
+
+def _build_whole(m: pyo.ConcreteModel, data: WholeData) -> pyo.ConcreteModel:
+    """One of some designs."""
+    designs = range(len(data.index))
+    m.pick = pyo.Var(designs, domain=pyo.Binary, doc="pick")
+    m.start_at_the_head = pyo.Constraint(expr=pyo.quicksum(m.pick[i] for i in designs) == 1)
+    values = {STEP: data.step_s, COST: data.usd_per_h, POWER: data.power_w}
+    quantities = {
+        key: pyo.quicksum(float(x) / data.scale[key] * m.pick[i] for i, x in enumerate(each))
+        for key, each in values.items()
+    }
+    add_objectives(m, data, quantities, maximised=())
+    return m
+
+
+def refine(m: pyo.ConcreteModel, data: PlacementData | WholeData) -> bool:
+    """Adds the longest path of the plan found where the program has its step too short; True if it did."""
+    if isinstance(data, WholeData) or data.frame.system.schedule != "1f1b":
+        return False
+    n = data.frame.n_micro
+    passes = [np.maximum([pyo.value(x[s]) for s in reversed(m.SLOTS)], 0.0) for x in (m.forward, m.backward)]
+    forwards, backwards = critical_passes(passes[0], passes[1], n)
+    unit = data.scale[STEP] / data.scale["pace"] / n
+    step = float(forwards @ passes[0] + backwards @ passes[1]) / n / unit
+    if step <= pyo.value(m.scheduled) + AGREE * step:
+        return False
+    last = data.n_slots - 1
+    path = pyo.quicksum(
+        float(u) / n * m.forward[last - s] + float(w) / n * m.backward[last - s]
+        for s, (u, w) in enumerate(zip(forwards, backwards, strict=True))
+    )
+    m.wait_for_passes.add(m.scheduled * unit >= path)
+    return True
+
+
+def extract(m: pyo.ConcreteModel, data: PlacementData | WholeData, space: Placements) -> Plan:
+    """The plan as `--set` keys; that of wafers with whole models is in the grid."""
+    if isinstance(data, WholeData):
+        return Plan(index=int(data.index[int(np.argmax([pyo.value(x) for x in m.pick.values()]))]))
+    return Plan(settings=found_placement(m, data, space))
