@@ -41,7 +41,7 @@ CASES = {
     f"{n} {schedule}": study(model, pools, schedule, batch, MODES)
     for n, model, pools, batch in (
         ("80x16x2", "llama-3.1-70b", TWO, 128),
-        ("126x32x3", "llama-3.1-405b", THREE, 256),
+        ("126x32x3", "llama-3.1-405b", THREE, 64),
     )
     for schedule in ("gpipe", "1f1b")
 }

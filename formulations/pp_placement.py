@@ -39,6 +39,7 @@ Subject to  sum lie[o,0,e] = 1                                                  
  gpipe      scheduled >= path + (N-1) (slowest_forward + slowest_backward)              run_gpipe
  interleaved scheduled >= N pace + (path - pace)/v + v transfers                        run_interleaved
  1f1b       scheduled >= path - D + (N-1) p + one of 0, D - w f, D - w b, both          fill_and_drain
+            scheduled >= path + (N-1 - w/2) pace, w = min(N-1, slots - 1); >= N pace    run_at_pace, run_all_passes
             scheduled >= sum_s u_s forward[s] + w_s backward[s]   a longest path        wait_for_passes (refine)
  decoupled  scheduled >= path + (N-1) pace; pace >= period of the wafers; N periods     run_decoupled
             scheduled >= z[l] where pools meet                                          respect_link
@@ -80,6 +81,7 @@ from .pp_placement_data import (
     programs,
     refusal,
 )
+from .pp_placement_pace import add_levels
 from .pp_placement_plan import found_placement
 from .program import Plan, add_objectives, objective_values
 
@@ -101,6 +103,8 @@ def build_model(data: PlacementData | WholeData) -> pyo.ConcreteModel:
     _cross_pools(m, data)
     _time_passes(m, data)
     _schedule(m, data)
+    waits = {"forward": m.slowest_forward, "backward": m.slowest_backward}
+    add_levels(m, data, waits if data.frame.system.schedule == "gpipe" else {"both": m.pace})
     _reduce(m, data)
     step = m.scheduled + m.gradient
     links = data.frame.system.fleet.links
@@ -289,6 +293,7 @@ def _schedule(m: pyo.ConcreteModel, data: PlacementData) -> None:
         m.be_slowest.add(m.slowest_forward >= m.forward[s])
         m.be_slowest.add(m.slowest_backward >= m.backward[s])
         m.be_slowest.add(m.pace >= m.forward[s] + m.backward[s])
+    m.be_slowest.add(m.slowest_forward + m.slowest_backward >= m.pace)
     n, schedule = data.frame.n_micro, data.frame.system.schedule
     step = m.scheduled * (data.scale[STEP] / data.scale["pace"] / n)
     path = m.behind[data.n_slots] / n
@@ -313,6 +318,9 @@ def _run_one_f_one_b(m: pyo.ConcreteModel, data: PlacementData, step: Any, path:
     n = data.frame.n_micro
     m.fill_and_drain = pyo.ConstraintList()
     m.wait_for_passes = pyo.ConstraintList()
+    most = min(n - 1, data.n_slots - 1)
+    m.run_at_pace = pyo.Constraint(expr=step >= path + (n - 1 - most / 2) / n * m.pace)
+    m.run_all_passes = pyo.Constraint(expr=step >= m.pace)
     for s in m.SLOTS:
         f, b, down, w = m.forward[s] / n, m.backward[s] / n, m.behind[s] / n, min(n - 1, s)
         base = path - down + (n - 1) * (f + b)
