@@ -1,6 +1,6 @@
 """Placement programs at scale: time to a proven optimum, rounds of cuts, gain over the balanced layout.
 
-    python benchmarks/placement.py [NAME ...]
+python benchmarks/placement.py [NAME ...]
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from dse.scoring import score_index
 
 
 def pool(device: str, n: int, stages: int, g: int = 8, **more: Any) -> dict[str, Any]:
-    return {"device": device, "name": device.split("-")[0], "count": [n], "instance_size": [g], "stages": [stages], **more}
+    return {
+        "device": device,
+        "name": device.split("-")[0],
+        "count": [n],
+        "instance_size": [g],
+        "stages": [stages],
+        **more,
+    }
 
 
 def study(model: str, pools: list[dict[str, Any]], schedule: str, batch: int, recompute: list[str]) -> dict[str, Any]:

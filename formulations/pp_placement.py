@@ -43,7 +43,7 @@ Subject to  sum lie[o,0,e] = 1                                                  
             scheduled >= sum_s u_s forward[s] + w_s backward[s]   a longest path        wait_for_passes (refine)
  decoupled  scheduled >= path + (N-1) pace; pace >= period of the wafers; N periods     run_decoupled
             scheduled >= z[l] where pools meet                                          respect_link
-            gradient >= G of every stage, of the wafers                                 reduce_gradients
+            gradient >= G of every stage, of the wafers                                 reduce_gradients, reduce_wafers
 
 path is behind of the last slot: one micro-batch there and back. In fill_and_drain, of slot s with p = f + b: D =
 behind[s], w = min(N-1, s); it is the bound of `one_f_one_b_bound_s`, each maximum in it written as its two sides, both
@@ -263,11 +263,18 @@ def _time_passes(m: pyo.ConcreteModel, data: PlacementData) -> None:
 
     m.sent = pyo.Expression(m.SLOTS, rule=lambda m, s: sum(sent(s)))
 
+    def wafers(s: int, passes: str) -> Any:
+        """The wafers, where they are the stage before the first of s."""
+        if data.served is None or not data.served.one_more or s not in data.lengths:
+            return 0.0
+        time_s = float(getattr(data.served, passes)[data.lengths.index(s)])
+        return time_s / unit * _ends(m, data, s)
+
     @m.Constraint(m.SLOTS)
     def take_forward(m: pyo.ConcreteModel, s: int) -> Any:
         own = pyo.quicksum(float(data.blocks[i[1]].forward_s[i[2]]) / unit * m.layers[i] for i in of_slot[s])
         head = pyo.quicksum(data.blocks[i[1]].head_forward_s / unit * m.pick[i] for i in of_slot[s] if s == 0)
-        return m.forward[s] == own + head + sent(s)[0]
+        return m.forward[s] == own + head + sent(s)[0] + wafers(s, "forward_s")
 
     @m.Constraint(m.SLOTS)
     def take_backward(m: pyo.ConcreteModel, s: int) -> Any:
@@ -275,7 +282,7 @@ def _time_passes(m: pyo.ConcreteModel, data: PlacementData) -> None:
         head = pyo.quicksum(
             float(data.blocks[i[1]].head_backward_s[i[2]]) / unit * m.pick[i] for i in of_slot[s] if s == 0
         )
-        return m.backward[s] == own + head + sent(s)[1]
+        return m.backward[s] == own + head + sent(s)[1] + wafers(s, "backward_s")
 
     @m.Constraint(m.SLOTS)
     def add_up(m: pyo.ConcreteModel, s: int) -> Any:
@@ -295,9 +302,13 @@ def _schedule(m: pyo.ConcreteModel, data: PlacementData) -> None:
         m.be_slowest.add(m.pace >= m.forward[s] + m.backward[s])
     m.be_slowest.add(m.slowest_forward + m.slowest_backward >= m.pace)
     n, schedule = data.frame.n_micro, data.frame.system.schedule
-    step = m.scheduled * (data.scale[STEP] / data.scale["pace"] / n)
+    step = (m.scheduled - _returns(m, data)) * _step_unit(data)
     path = m.behind[data.n_slots] / n
-    if schedule == "gpipe":
+    if data.served is not None:
+        _respect_wafers(m, data)
+    if data.served is not None and not data.served.one_more:
+        _run_decoupled(m, data, step, path)
+    elif schedule == "gpipe":
         m.run_gpipe = pyo.Constraint(expr=step >= path + (n - 1) / n * (m.slowest_forward + m.slowest_backward))
     elif schedule == "interleaved":
         v = data.frame.system.chunks
@@ -305,6 +316,49 @@ def _schedule(m: pyo.ConcreteModel, data: PlacementData) -> None:
         m.run_interleaved = pyo.Constraint(expr=step >= m.pace + (path - m.pace / n) / v + v / n * sent)
     else:
         _run_one_f_one_b(m, data, step, path)
+    if data.served is None:
+        _respect_link(m, data)
+
+
+def _step_unit(data: PlacementData) -> float:
+    """What the scaled step counts for in rows of passes over N."""
+    return data.scale[STEP] / data.scale["pace"] / data.frame.n_micro
+
+
+def _returns(m: pyo.ConcreteModel, data: PlacementData) -> Any:
+    """Transfers by which a micro-batch comes back from the wafers: 2 K - 1."""
+    if data.served is None:
+        return 0.0
+    once = float(data.frame.across_s[data.frame.links[0]]) / data.scale[STEP]
+    return pyo.quicksum((2 * k - 1) * once * _ends(m, data, k) for k in data.lengths)
+
+
+def _run_decoupled(m: pyo.ConcreteModel, data: PlacementData, step: Any, path: Any) -> None:
+    """Wafers that collect micro-batches, or serve several pipelines: the longer of pace and their period."""
+    served, unit, n = data.served, data.scale["pace"], data.frame.n_micro
+    if served is None:
+        return
+    call_s = served.forward_s + served.backward_s
+    call = pyo.quicksum(float(x) / unit * _ends(m, data, k) for x, k in zip(call_s, data.lengths, strict=True))
+    m.run_decoupled = pyo.ConstraintList()
+    m.run_decoupled.add(m.pace >= served.calls * call)
+    m.run_decoupled.add(step >= path + call / n + (n - 1) / n * m.pace)
+    m.run_decoupled.add(step >= served.calls * call)
+
+
+def _respect_wafers(m: pyo.ConcreteModel, data: PlacementData) -> None:
+    """What each pool exchanges with the wafers in a step: K_o forward and back, less one where it has both ends."""
+    once = float(data.frame.crossing_s[data.frame.links[0]]) / data.scale[STEP]
+
+    @m.Constraint(sorted({b.pool for b in data.blocks}))
+    def respect_link(m: pyo.ConcreteModel, p: int) -> Any:
+        mine = [(2 * data.blocks[a[0]].stages - (a[1] == 0 and a[2]), m.lie[a])
+                for a in m.ARCS if data.blocks[a[0]].pool == p]  # fmt: skip
+        return m.scheduled >= pyo.quicksum(k * once * y for k, y in mine) if mine else pyo.Constraint.Skip
+
+
+def _respect_link(m: pyo.ConcreteModel, data: PlacementData) -> None:
+    """The bytes of a step over the link between two pools."""
     crossing = data.frame.crossing_s
 
     @m.Constraint(m.SLOTS)
@@ -350,6 +404,12 @@ def _reduce(m: pyo.ConcreteModel, data: PlacementData) -> None:
                 )
         return m.gradient >= pyo.quicksum(parts) if parts else pyo.Constraint.Skip
 
+    if data.served is not None and data.served.gradient_s.any():
+        of_wafers = zip(data.served.gradient_s, data.lengths, strict=True)
+        m.reduce_wafers = pyo.Constraint(
+            expr=m.gradient >= pyo.quicksum(float(x) / unit * _ends(m, data, k) for x, k in of_wafers)
+        )
+
 
 def _build_whole(m: pyo.ConcreteModel, data: WholeData) -> pyo.ConcreteModel:
     """One of some designs."""
@@ -367,21 +427,21 @@ def _build_whole(m: pyo.ConcreteModel, data: WholeData) -> pyo.ConcreteModel:
 
 def refine(m: pyo.ConcreteModel, data: PlacementData | WholeData) -> bool:
     """Adds the longest path of the plan found where the program has its step too short; True if it did."""
-    if isinstance(data, WholeData) or data.frame.system.schedule != "1f1b":
+    if isinstance(data, WholeData) or not data.by_paths:
         return False
     n = data.frame.n_micro
     passes = [np.maximum([pyo.value(x[s]) for s in reversed(m.SLOTS)], 0.0) for x in (m.forward, m.backward)]
     forwards, backwards = critical_passes(passes[0], passes[1], n)
-    unit = data.scale[STEP] / data.scale["pace"] / n
+    unit = _step_unit(data)
     step = float(forwards @ passes[0] + backwards @ passes[1]) / n / unit
-    if step <= pyo.value(m.scheduled) + AGREE * step:
+    if step <= pyo.value(m.scheduled - _returns(m, data)) + AGREE * step:
         return False
     last = data.n_slots - 1
     path = pyo.quicksum(
         float(u) / n * m.forward[last - s] + float(w) / n * m.backward[last - s]
         for s, (u, w) in enumerate(zip(forwards, backwards, strict=True))
     )
-    m.wait_for_passes.add(m.scheduled * unit >= path)
+    m.wait_for_passes.add((m.scheduled - _returns(m, data)) * unit >= path)
     return True
 
 

@@ -73,12 +73,9 @@ class PlacementData:
 
     def scaled(self, point: Floats) -> Floats:
         """The program's objectives for a point of minimised columns: a throughput of x takes a step of its batch/x."""
-        with np.errstate(divide="ignore"):
-            values = [
-                (unit / max(-x, 0.0) if x > -np.inf else 0.0) if unit else x
-                for unit, x in zip(self.batch_units, np.asarray(point, dtype=np.float64), strict=True)
-            ]
-        return np.array(values) / np.array([self.scale[o] for o in self.objectives])
+        x, unit = np.asarray(point, dtype=np.float64), np.asarray(self.batch_units)
+        step = np.divide(unit, -x, out=np.full(len(x), np.inf), where=x < 0)
+        return np.where(unit > 0, step, x) / np.array([self.scale[o] for o in self.objectives])
 
     @property
     def layers(self) -> int:
@@ -92,8 +89,13 @@ class PlacementData:
 
     @property
     def n_slots(self) -> int:
-        """Of the longest pipeline."""
-        return max(self.lengths)
+        """Of the longest pipeline, and of wafers that are one more stage before its first."""
+        return max(self.lengths) + (self.served is not None and self.served.one_more)
+
+    @property
+    def by_paths(self) -> bool:
+        """Whether the step is a longest path, which `refine` completes."""
+        return self.frame.system.schedule == "1f1b" and (self.served is None or self.served.one_more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +243,7 @@ def _placement(
     required = _required(space, frame, bounds)
     if required is None:
         return None
-    arcs = _arcs(blocks, lengths, required)
+    arcs = _arcs(frame, blocks, lengths, required)
     if not arcs:
         return None
     most = _most(frame, blocks, arcs, lengths)
@@ -293,8 +295,11 @@ def _required(space: Placements, frame: Frame, bounds: Mapping[str, tuple[float,
     return frozenset(found)
 
 
-def _arcs(blocks: Sequence[Block], lengths: Sequence[int], required: frozenset[int]) -> list[Arc]:
-    """Where blocks may lie: on some path from slot 0 to an allowed length, every pool at most once on it."""
+def _arcs(frame: Frame, blocks: Sequence[Block], lengths: Sequence[int], required: frozenset[int]) -> list[Arc]:
+    """Where blocks may lie: on some path from slot 0 to an allowed length, every pool at most once on it.
+
+    One stage on a pool of streaming devices alone is no pipeline: each device runs the whole model (`whole_models`).
+    """
     found: set[Arc] = set()
     seen: dict[tuple[int, frozenset[int]], bool] = {}
 
@@ -306,7 +311,8 @@ def _arcs(blocks: Sequence[Block], lengths: Sequence[int], required: frozenset[i
                 top, now = low + b.stages, used | {b.pool}
                 if b.pool in used or top > lengths[-1]:
                     continue
-                if top in lengths and required <= now:
+                streams = frame.system.fleet.pools[b.pool].device.streams
+                if top in lengths and required <= now and not (top == 1 and streams):
                     found.add(Arc(o, low, True))
                     any_path = True
                 if leads(top, now):

@@ -155,7 +155,8 @@ def most_layers(frame: Frame, block: Block, zero_stage: int, held: Floats, *, fi
 def _left_byte(pool: TrainingPool, m: int, g: int, layers: Floats, states: Floats, held: Floats) -> Floats:
     """As `pp_memory.chain_margin_byte` has it, of stages of some layers."""
     if not pool.device.streams:
-        return np.asarray(pool.usable - states - layers * pool.layer_activations_byte(m, np.array(g)) * held)
+        activations = float(pool.layer_activations_byte(float(m), np.array(g)))
+        return np.asarray(pool.usable - states - layers * activations * held)
     inputs = layers * boundary_byte(pool.work.sequence_tokens, m, pool.work.hidden, 1.0) / g
     return np.minimum(pool.usable - pool.one_layer_byte, pool.device.streaming_byte - states - inputs * held)
 
@@ -184,7 +185,7 @@ def served_by(frame: Frame, n_stages: Ints) -> Served:
     n, g, zero = (int(getattr(fleet.settings[p], key)[row]) for key in ("n", "g", "zero_stage"))
     pool, work, wafers = fleet.pools[p], fleet.pools[p].work, n // g
     t = layer_time(pool, np.array([float(frame.micro_batch * system.collect)]), np.array([g]))
-    layers = n_stages * float(system.offload_layers)
+    layers = np.asarray(n_stages * float(system.offload_layers), dtype=np.float64)
     calls = frame.replicas / wafers / system.collect
     one = np.ones(len(layers), dtype=np.int64)
     group = TrainingSettings(n=n * one, g=g * one, stages=one, micro_batch=one, zero_stage=zero * one)
