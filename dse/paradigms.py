@@ -41,6 +41,12 @@ def _pd_provisioning() -> ModuleType:
     return pd_provisioning
 
 
+def _pp_placement() -> ModuleType:
+    from formulations import pp_placement
+
+    return pp_placement
+
+
 PARADIGMS: Mapping[str, Paradigm] = {
     "pd_serving": Paradigm(
         study_type=pd_serving_study.ServingStudy,
@@ -60,5 +66,6 @@ PARADIGMS: Mapping[str, Paradigm] = {
         resolve=pp_training_study.resolve,
         portable=training_problem.portable,
         space=pp_training.PpSpace,
+        formulation=_pp_placement,
     ),
 }

@@ -43,6 +43,7 @@ Subject to  sum lie[o,0,e] = 1                                                  
             scheduled >= sum_s u_s forward[s] + w_s backward[s]   a longest path        wait_for_passes (refine)
  decoupled  scheduled >= path + (N-1) pace; pace >= period of the wafers; N periods     run_decoupled
             scheduled >= z[l] where pools meet                                          respect_link
+            levels of the slowest pass, above[t,j]: climb_in_order, keep_pace, fit_the_level  (see pp_placement_pace)
             gradient >= G of every stage, of the wafers                                 reduce_gradients, reduce_wafers
 
 path is behind of the last slot: one micro-batch there and back. In fill_and_drain, of slot s with p = f + b: D =
@@ -81,7 +82,7 @@ from .pp_placement_data import (
     programs,
     refusal,
 )
-from .pp_placement_pace import add_levels
+from .pp_placement_pace import add_levels, least_s
 from .pp_placement_plan import found_placement
 from .program import Plan, add_objectives, objective_values
 
@@ -106,7 +107,7 @@ def build_model(data: PlacementData | WholeData) -> pyo.ConcreteModel:
     waits = {"forward": m.slowest_forward, "backward": m.slowest_backward}
     add_levels(m, data, waits if data.frame.system.schedule == "gpipe" else {"both": m.pace})
     _reduce(m, data)
-    step = m.scheduled + m.gradient
+    step = m.scheduled + data.scale["gradient"] / data.scale[STEP] * m.gradient
     links = data.frame.system.fleet.links
     fixed = _server_bill(data.frame)
     crossings = {link: _pairs(m, data, link) for link in m.LINKS}
@@ -358,13 +359,13 @@ def _respect_wafers(m: pyo.ConcreteModel, data: PlacementData) -> None:
 
 
 def _respect_link(m: pyo.ConcreteModel, data: PlacementData) -> None:
-    """The bytes of a step over the link between two pools."""
-    crossing = data.frame.crossing_s
+    """The bytes of a step over the link between two pools, where they could take longer than N of the least pace."""
+    crossing = np.where(data.frame.crossing_s > data.frame.n_micro * least_s(data, "both"), data.frame.crossing_s, 0.0)
 
     @m.Constraint(m.SLOTS)
     def respect_link(m: pyo.ConcreteModel, s: int) -> Any:
-        carried = pyo.quicksum(float(crossing[i]) / data.scale[STEP] * m.cross[s, i] for i in m.LINKS)
-        return m.scheduled >= carried if s else pyo.Constraint.Skip
+        carried = [float(crossing[i]) / data.scale[STEP] * m.cross[s, i] for i in m.LINKS if crossing[i] > 0]
+        return m.scheduled >= pyo.quicksum(carried) if s and carried else pyo.Constraint.Skip
 
 
 def _run_one_f_one_b(m: pyo.ConcreteModel, data: PlacementData, step: Any, path: Any) -> None:
@@ -389,7 +390,7 @@ def _run_one_f_one_b(m: pyo.ConcreteModel, data: PlacementData, step: Any, path:
 def _reduce(m: pyo.ConcreteModel, data: PlacementData) -> None:
     """The all-reduce of gradients, of the stage that takes longest."""
     m.gradient = pyo.Var(bounds=(0, 1), doc="gradient")
-    work, unit = data.frame.system.fleet.pools[0].work, data.scale[STEP]
+    work, unit = data.frame.system.fleet.pools[0].work, data.scale["gradient"]
 
     @m.Constraint(m.SLOTS)
     def reduce_gradients(m: pyo.ConcreteModel, s: int) -> Any:

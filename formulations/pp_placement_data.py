@@ -64,7 +64,7 @@ class PlacementData:
     batch_units: Sequence[float]
     """What a step makes of each objective's column; 0 where the column is the program's own quantity."""
     scale: Mapping[str, float]
-    """Largest step, cost and power that the choices reach, and `pace`, the longest stage."""
+    """Largest step, cost and power that the choices reach; `pace`, the longest stage; `gradient`, their all-reduce."""
 
     @property
     def limits(self) -> dict[str, tuple[float, float]]:
@@ -378,7 +378,7 @@ def _scale(
         longest_b = max(longest_b, float(n * b.backward_s[i.mode] + head[1] + out))
         held = n * work.layer_parameters + extra_parameters(frame, first=i.first, last=i.slot == 0)
         gradient = max(gradient, b.gradient_fixed_s + b.gradient_parameter_s * held)
-    n_micro, k, longest = frame.n_micro, lengths[-1], longest_f + longest_b
+    n_micro, k, longest = frame.n_micro, lengths[-1], longest_f + longest_b or 1.0
     returns, crossing = 0.0, float(frame.crossing_s[list(frame.links)].max())
     if served is not None:
         call = float((served.forward_s + served.backward_s).max())
@@ -387,7 +387,7 @@ def _scale(
         returns, crossing, gradient = 2 * k * across, 2 * k * crossing, max(gradient, float(served.gradient_s.max()))
     v = frame.system.chunks
     repeated = v * 2 * k * max(across, *(b.hop_s for b in blocks)) if v > 1 else 0.0
-    step = max((n_micro + k) * longest + repeated + returns, crossing) + gradient
+    step = max((n_micro + k) * longest + repeated + returns, crossing) + gradient or 1.0
     dearest: dict[int, tuple[float, float]] = {}
     for b in blocks:
         usd, w = dearest.get(b.pool, (0.0, 0.0))
@@ -396,7 +396,8 @@ def _scale(
     fixed = _server_bill(frame)
     cost = sum(usd for usd, _ in dearest.values()) + len(dearest) * float(links.usd_per_h.max()) + fixed[0]
     power = sum(w for _, w in dearest.values()) + len(dearest) * float(links.power_w.max()) + fixed[1]
-    return {STEP: step or 1.0, "pace": longest or 1.0, COST: cost or 1.0, POWER: power or 1.0}
+    gradient = gradient or 1.0
+    return {STEP: step, "pace": longest, "gradient": gradient, COST: cost or 1.0, POWER: power or 1.0}
 
 
 def _server_bill(frame: Frame) -> tuple[float, float]:

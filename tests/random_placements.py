@@ -124,3 +124,28 @@ def _device(rng: random.Random, case: Case, name: str, streams: bool) -> dict[st
     else:
         device["memory_byte"] = layer * rng.uniform(1.5, 6) + outside * rng.choice([0.5, 1, 1])
     return device
+
+
+def two_pools(seed: int, folder: Path, schedule: str, *, n_layers: int, stages: tuple[int, int]) -> Small:
+    """One pipeline over both of two pools, of many layers: too many placements to list."""
+    rng = random.Random(f"two {seed} {schedule}")
+    (folder / "large.json").write_text(json.dumps(TIED_CONFIG | {"num_hidden_layers": n_layers}), encoding="utf-8")
+    n_stages = sum(stages)
+    case = Case(model=replace(TIED, layers=n_layers), sequence=2048.0, batch=n_stages * rng.choice([1, 3]),
+                schedule=schedule, chunks=2 if schedule == "interleaved" else 1)  # fmt: skip
+    case, link = random_link(rng, case)
+    modes = ["none", "selective", "full"]
+    tables, settings = [], []
+    for name, k in zip("ab", stages, strict=True):
+        device = _device(rng, case, name, streams=False)
+        device["memory_byte"] *= rng.uniform(1, 4)
+        (folder / f"{name}.toml").write_text(tomli_w.dumps(device), encoding="utf-8")
+        tables.append({"device": f"{name}.toml", "name": name, "count": [k], "stages": [k], "schedule": [schedule],
+                       "memory_reserve_frac": 0.0})  # fmt: skip
+        settings.append([Pool(device=device, n=k, stages=k, reserve=0.0)])
+    raw = {
+        "name": "two pools", "paradigm": "pp_training", "pool": tables, "link": link,
+        "workload": {"model": "large.json", "sequence_tokens": 2048, "global_batch": [case.batch], "recompute": modes},
+        "objectives": {"maximise": ["throughput_tok_s"], "minimise": ["cost_usd_per_h"]},
+    }  # fmt: skip
+    return Small(raw=raw, cases=[case], settings=settings, modes=modes)

@@ -140,8 +140,10 @@ def test_formulation_docstring_names_every_constraint(name: str) -> None:
     space: Any = study.space
     documented = set(re.findall(r"\w+", (formulation.__doc__ or "") + (program.__doc__ or "")))
     of_products = ("_at_most_pick", "_at_most_share", "_at_least")
-    bounds = {"cost_usd_per_h": (-np.inf, 100.0), "requests_s": (1.0, np.inf)}
-    for data in formulation.programs(space, study.envelope.objectives.names, bounds):
+    least = "requests_s" if name == "pd_serving" else "throughput_tok_s"
+    bounds = {"cost_usd_per_h": (-np.inf, 100.0), least: (1.0, np.inf)}
+    programs = formulation.programs(space, study.envelope.objectives.names, bounds)
+    for data in programs[:: len(programs) // 12 + 1]:
         model = formulation.build_model(data)
         for constraint in model.component_objects(pyo.Constraint):
             base = constraint.name

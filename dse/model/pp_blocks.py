@@ -155,7 +155,7 @@ def most_layers(frame: Frame, block: Block, zero_stage: int, held: Floats, *, fi
 def _left_byte(pool: TrainingPool, m: int, g: int, layers: Floats, states: Floats, held: Floats) -> Floats:
     """As `pp_memory.chain_margin_byte` has it, of stages of some layers."""
     if not pool.device.streams:
-        activations = float(pool.layer_activations_byte(float(m), np.array(g)))
+        activations = float(pool.layer_activations_byte(np.array(m), np.array(g)))
         return np.asarray(pool.usable - states - layers * activations * held)
     inputs = layers * boundary_byte(pool.work.sequence_tokens, m, pool.work.hidden, 1.0) / g
     return np.minimum(pool.usable - pool.one_layer_byte, pool.device.streaming_byte - states - inputs * held)
