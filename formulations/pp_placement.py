@@ -39,7 +39,8 @@ Subject to  sum lie[o,0,e] = 1                                                  
  gpipe      scheduled >= path + (N-1) (slowest_forward + slowest_backward)              run_gpipe
  interleaved scheduled >= N pace + (path - pace)/v + v transfers                        run_interleaved
  1f1b       scheduled >= path - D + (N-1) p + one of 0, D - w f, D - w b, both          fill_and_drain
-            scheduled >= path + (N-1 - w/2) pace, w = min(N-1, slots - 1); >= N pace    run_at_pace, run_all_passes
+            scheduled >= path + (N-1) pace - w f', w = min(N-1, slots - 1); >= N pace   run_at_pace, run_all_passes
+            scheduled >= 2 path + (N - slots - 1) pace                     N > slots    run_evenly
             scheduled >= sum_s u_s forward[s] + w_s backward[s]   a longest path        wait_for_passes (refine)
  decoupled  scheduled >= path + (N-1) pace; pace >= period of the wafers; N periods     run_decoupled
             scheduled >= z[l] where pools meet                                          respect_link
@@ -48,7 +49,9 @@ Subject to  sum lie[o,0,e] = 1                                                  
 
 path is behind of the last slot: one micro-batch there and back. In fill_and_drain, of slot s with p = f + b: D =
 behind[s], w = min(N-1, s); it is the bound of `one_f_one_b_bound_s`, each maximum in it written as its two sides, both
-at once where N >= w + 2. A step under 1F1B is the longest path through a graph of passes that is the same for every
+at once where N >= w + 2. With the slot that sets the pace for s, the first reads run_at_pace: f' is the most that its
+forward may take of the pace. The last reads run_evenly: N p + U + 2 D - s p with U what lies upstream is (N-1) p + path +
+D - s p, and D >= path - p - (slots - 1 - s) p since no stage is longer than p; these two hold the program to whole layers. A step under 1F1B is the longest path through a graph of passes that is the same for every
 placement on these slots, so each path bounds it from below: `refine` adds the longest one of the plan found, and where
 program and model agree on the step the plan is proven. An empty slot before the first stage takes no time and changes
 no step: it would run one forward further ahead than the first stage does, waiting for a pass that the first stage's
@@ -82,7 +85,7 @@ from .pp_placement_data import (
     programs,
     refusal,
 )
-from .pp_placement_pace import add_levels, least_s
+from .pp_placement_pace import add_levels, forward_share, least_s
 from .pp_placement_plan import found_placement
 from .program import Plan, add_objectives, objective_values
 
@@ -373,9 +376,11 @@ def _run_one_f_one_b(m: pyo.ConcreteModel, data: PlacementData, step: Any, path:
     n = data.frame.n_micro
     m.fill_and_drain = pyo.ConstraintList()
     m.wait_for_passes = pyo.ConstraintList()
-    most = min(n - 1, data.n_slots - 1)
-    m.run_at_pace = pyo.Constraint(expr=step >= path + (n - 1 - most / 2) / n * m.pace)
+    most, (share, out) = min(n - 1, data.n_slots - 1), forward_share(data)
+    m.run_at_pace = pyo.Constraint(expr=step >= path + ((n - 1 - most * share) * m.pace - most * out) / n)
     m.run_all_passes = pyo.Constraint(expr=step >= m.pace)
+    if n > data.n_slots:
+        m.run_evenly = pyo.Constraint(expr=step >= 2 * path + (n - data.n_slots - 1) / n * m.pace)
     for s in m.SLOTS:
         f, b, down, w = m.forward[s] / n, m.backward[s] / n, m.behind[s] / n, min(n - 1, s)
         base = path - down + (n - 1) * (f + b)

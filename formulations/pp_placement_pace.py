@@ -91,6 +91,27 @@ def levels_s(data: PlacementData, t: str) -> Floats:
     return np.array(found[:MOST_LEVELS])
 
 
+def forward_share(data: PlacementData) -> tuple[float, float]:
+    """Bound on every stage's forward: this share of the stage, and so much more, over the pace.
+
+    Layers and head bring at most the share of themselves, transfers all of them. Half of the stage, if that is less,
+    bounds its shorter pass, which serves as well.
+    """
+    share = out_s = 0.0
+    for i in data.most:
+        b = data.blocks[i.block]
+        for forward_s, both_s in (
+            (b.forward_s[i.mode], PASSES["both"](b, i.mode)[0]),
+            (b.head_forward_s, PASSES["both"](b, i.mode)[1]),
+        ):
+            share = max(share, float(forward_s / both_s)) if both_s else share
+        out_s = max(out_s, b.hop_s)
+    out_s = max(out_s, float(data.frame.across_s[list(data.frame.links)].max()))
+    if data.served is not None:
+        share = max(share, float((data.served.forward_s / (data.served.forward_s + data.served.backward_s)).max()))
+    return (share, (1.0 - share) * out_s / data.scale["pace"]) if share < 0.5 else (0.5, 0.0)
+
+
 def add_levels(m: pyo.ConcreteModel, data: PlacementData, longest: dict[str, Any]) -> None:
     """Puts the longest of each kind between two levels; `longest` is it, over `pace`."""
     unit = data.scale["pace"]
