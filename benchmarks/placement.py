@@ -63,10 +63,11 @@ def main(names: list[str]) -> None:
         index = np.arange(study.space.n_designs)
         frame = score_index(study, index[study.space.legal(index)])
         fits = frame.loc[frame["feasible"], "step_time_s"]
-        step, balanced = float(found.row["step_time_s"]), float(fits.min()) if len(fits) else float("inf")
+        step, balanced = float(found.row["step_time_s"]), float(fits.min()) if len(fits) else float("nan")
+        gain = f"{balanced:10.4f} {balanced / step - 1:8.2%}" if len(fits) else "  none fits"
         print(
             f"{name:18} {2 * len(data.most) + len(data.arcs):17d} {found.time_s:10.1f} {found.rounds:6d}"
-            f" {found.outcome.gap:8.0e} {step:10.4f} {balanced:10.4f} {balanced / step - 1:8.2%}"
+            f" {found.outcome.gap:8.0e} {step:10.4f} {gain}"
         )
         print(f"  {found.row['pool_order']}: {found.row['layers']} layers; {found.row['stage_recompute']}", flush=True)
 
