@@ -24,7 +24,7 @@ def critical_passes(forward_s: Floats, backward_s: Floats, n_micro: int) -> tupl
 
     >>> u, w = critical_passes(np.array([1.0, 1.0]), np.array([3.0, 2.0]), 4)
     >>> (u.tolist(), w.tolist(), float(u @ [1.0, 1.0] + w @ [3.0, 2.0]))
-    ([4, 1], [4, 1], 19.0)
+    ([3, 2], [3, 2], 18.0)
     """
     k, n = len(forward_s), n_micro
     f, b = forward_s.tolist(), backward_s.tolist()
