@@ -49,6 +49,9 @@ COLUMNS: tuple[Column, ...] = (
     Column("offload_layers", "layers", None, "layers that every stage hands to the wafers"),
     Column("collect", "micro-batches", None, "micro-batches that a wafer takes at once"),
     Column("layers", "", None, "layers of each pipeline stage, first to last"),
+    Column("layout", "", None, "balanced: layers laid out for the fastest slowest stage; placed: as given"),
+    Column("pool_order", "", None, "pools that hold stages, in the order in which a pipeline runs through them"),
+    Column("stage_recompute", "", None, "recompute mode of each stage, first to last, where they differ"),
     Column("global_batch", "sequences", None, "sequences of one optimizer step"),
     Column(
         "link",
@@ -185,7 +188,11 @@ _ONLY_IN: dict[str, tuple[str, ...]] = (
         TRAINING,
     )
     | dict.fromkeys(
-        ("stages_<pool>", "schedule", "chunks", "offload_layers", "collect", "layers", "bubble_frac"), PIPELINE
+        (
+            "stages_<pool>", "schedule", "chunks", "offload_layers", "collect", "layers", "layout", "pool_order",
+            "stage_recompute", "bubble_frac",
+        ),
+        PIPELINE,
     )
     | {"batch_<pool>": ("dp_training",)}
 )  # fmt: skip
@@ -195,6 +202,7 @@ _PATTERNS = tuple(re.compile(re.escape(c.name).replace("<pool>", ".+") + "$") fo
 _TEXT = {
     "design_id", "paradigm", "routing", "link", "bottleneck", "feasible", "infeasible_reason", "on_front",
     "weight_dtype", "kv_dtype", "compute_dtype", "role_<pool>", "recompute", "schedule", "layers",
+    "layout", "pool_order", "stage_recompute",
 }  # fmt: skip
 
 _AFTERWARDS = (

@@ -49,6 +49,12 @@ def _dp_partition() -> ModuleType:
     return dp_partition
 
 
+def _pp_placement() -> ModuleType:
+    from formulations import pp_placement
+
+    return pp_placement
+
+
 PARADIGMS: Mapping[str, Paradigm] = {
     "pd_serving": Paradigm(
         study_type=pd_serving_study.ServingStudy,
@@ -71,5 +77,7 @@ PARADIGMS: Mapping[str, Paradigm] = {
         resolve=pp_training_study.resolve,
         portable=training_problem.portable,
         space=pp_training.PpSpace,
+        formulation=_pp_placement,
+        most_options=60,
     ),
 }

@@ -7,7 +7,7 @@ ZeRO stage. Layers are no axis: they are laid out so that the slowest stage is f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,20 +15,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.dp_pool import dp_table
+from dse.model.pp_blocks import Block, Frame
 from dse.model.pp_chain import PpSystem, configs_of, placement
-from dse.model.pp_schedule import SCHEDULES
 from dse.model.pp_step import steps_of
 from dse.model.pp_training import Evaluation, evaluate, screen
-from dse.model.pp_training_explain import WHOLE_MODEL, bottlenecks, explanation, infeasible_reasons, layer_texts
+from dse.model.pp_training_explain import (
+    WHOLE_MODEL,
+    bottlenecks,
+    explanation,
+    infeasible_reasons,
+    layer_texts,
+    order_texts,
+    recompute_text,
+)
 from dse.model.screening import Explanation, Screen
+from dse.model.training_memory import Recompute
 from dse.model.training_pool import TrainingSettings
 from dse.model.training_run import TrainingFleet
 
-from .pp_training_study import MAX_STAGES, PpProblem, Schedule
+from . import pp_training_placement as placements
+from .pp_training_design import PpDesign, placed_settings
+from .pp_training_study import PpProblem, Schedule
 from .space import Step
-from .training_design import TrainingDesign
 from .training_options import Regime, base_regimes, bills_of, pools_of
-from .training_problem import TrainingOffer
 from .training_space import TrainingSpace, fleet_of, more_devices
 
 Ints = NDArray[np.int64]
@@ -110,9 +119,13 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
         return evaluate(system, rows, link)
 
     def words(self, system: PpSystem, rows: Ints, found: Evaluation) -> dict[str, NDArray[np.object_]]:
-        """Layers of each stage, what binds, and why a design cannot run."""
+        """The layout of the stages, what binds, and why a design cannot run."""
+        n = rows.shape[1]
         return {
             "layers": layer_texts(system, found),
+            "layout": np.full(n, "placed" if system.layers else "balanced", dtype=object),
+            "pool_order": order_texts(system, found),
+            "stage_recompute": np.full(n, recompute_text(system), dtype=object),
             "bottleneck": bottlenecks(system, rows, found),
             "infeasible_reason": infeasible_reasons(system, rows, found),
         }
@@ -151,8 +164,45 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
         """One design given as key -> text, on or off the axes, and what explains it."""
         design = PpDesign(self.problem, settings)
         problem, chosen = design.finish(design.rows)
-        system = replace(self.build(problem, design.regime, chosen), layers=design.layers)
+        system = replace(
+            self.build(problem, design.regime, chosen),
+            layers=design.layers,
+            order=design.order,
+            stage_recompute=design.stage_recompute,
+        )
         return self.scored_alone(problem, design.regime, system, design.link)
+
+    def frames(self) -> Iterator[tuple[Frame, Regime]]:
+        """What each exact program of placements fixes, with a regime of it."""
+        return placements.frames(self)
+
+    def blocks(self, frame: Frame) -> list[Block]:
+        """Every way to use a pool for stages in a frame."""
+        return placements.blocks(frame)
+
+    def sets_micro_batch(self, frame: Frame, pool: int) -> bool:
+        """Whether a chain with this pool may have the frame's micro-batch."""
+        return placements.sets_micro_batch(frame, pool)
+
+    def whole_models(self) -> Iterator[Ints]:
+        """Designs of one pool whose devices each run the whole model."""
+        return placements.whole_models(self)
+
+    def settings_of_placement(
+        self,
+        frame: Frame,
+        regime: Regime,
+        chain: Sequence[tuple[Block, int]],
+        layers: Sequence[int],
+        modes: Sequence[Recompute],
+        link: int,
+    ) -> dict[str, str]:
+        """The `--set` keys of a placement."""
+        return placements.settings_of_placement(self, frame, regime, chain, layers, modes, link)
+
+    def settings_of(self, row: Mapping[str, Any]) -> dict[str, str]:
+        """The `--set` keys that give a frame's row again; with the layout where it is not the balanced one."""
+        return super().settings_of(row) | placed_settings(row, self.pool_names)
 
 
 def _system(problem: PpProblem, fleet: TrainingFleet, regime: Regime, configs: tuple[Ints, ...]) -> PpSystem:
@@ -178,60 +228,3 @@ def _alone(system: PpSystem) -> tuple[Floats, Floats]:
     step = np.where(found.possible, found.step_s, np.inf)
     busy = np.divide(found.total_s[:, 0], step, out=np.zeros_like(step), where=np.isfinite(step))
     return step, np.minimum(busy, 1.0)
-
-
-class PpDesign(TrainingDesign[PpProblem]):
-    """Reads the keys of one pipeline design; InputError, from `finish`, with every fault."""
-
-    def __init__(self, problem: PpProblem, given: Mapping[str, str]) -> None:
-        layer_keys = [key for key in given if key.removeprefix("layers_").isdigit() and key.startswith("layers_")]
-        fleet_keys = ("stages", "schedule", "chunks", "offload_layers", "collect", *layer_keys)
-        super().__init__(problem, given, ("stages",), fleet_keys)
-        keys = self.keys
-        schedule = keys.choice("schedule", problem.schedules[0], SCHEDULES)
-        chunks = keys.whole("chunks", problem.chunks[0] if schedule == "interleaved" else 1, 1, MAX_STAGES)
-        if schedule != "interleaved" and chunks > 1:
-            keys.faults.append(f"--set chunks: only an interleaved stage has pieces; the schedule is {schedule}")
-            chunks = 1
-        k = keys.whole("offload_layers", problem.offload_layers[0], 0, MAX_STAGES)
-        q = keys.whole("collect", problem.collect[0], 1)
-        if k == 0 and "collect" in given and q > 1:
-            keys.faults.append("--set collect: micro-batches are collected by wafers only; set offload_layers above 0")
-        if k and schedule == "interleaved":
-            keys.faults.append("--set offload_layers: an interleaved pipeline hands no layers over; set it to 0")
-        self.regime = replace(self.regime, schedule=schedule, chunks=chunks, offload_layers=k, collect=q if k else 1)
-        self.rows = [self.pool(o, self._stages(o, k)) for o in problem.pools]
-        self.layers = self._layers(problem, layer_keys, k)
-
-    def _stages(self, offer: TrainingOffer, k: int) -> int:
-        own, given = f"stages_{offer.name}", self.keys.given
-        if k and offer.device.streams:
-            if self.keys.whole(own, 1, 1, MAX_STAGES) != 1:
-                self.keys.faults.append(f"--set {own}: a pool that takes layers of all stages holds none itself; set 1")
-            return 1
-        if own in given and given.get("stages", given[own]) != given[own]:
-            self.keys.faults.append(f"--set stages: got {given['stages']}, but {own} = {given[own]}; give one of them")
-        key = own if own in self.keys.given or "stages" not in self.keys.given or offer.device.streams else "stages"
-        return self.keys.whole(key, offer.stages[0], 1, MAX_STAGES)
-
-    def _layers(self, problem: PpProblem, given: list[str], k: int) -> tuple[int, ...]:
-        """Layers of each stage where they are given: all of them, or none."""
-        if not given:
-            return ()
-        bought = zip(problem.pools, self.rows, strict=True)
-        n_stages = sum(row[2] for o, row in bought if row[0] and not (k and o.device.streams))
-        wanted = [f"layers_{s}" for s in range(1, n_stages + 1)]
-        faults = self.keys.faults
-        lacking, beyond = [w for w in wanted if w not in given], [g for g in given if g not in wanted]
-        if lacking or beyond:
-            faults.append(
-                f"--set layers_<stage>: give layers_1 to layers_{n_stages}, one for each of the {n_stages} stages; "
-                + "; ".join(
-                    f"{what} {', '.join(keys)}" for what, keys in (("missing", lacking), ("no stage", beyond)) if keys
-                )
-            )
-            return ()
-        layers = tuple(self.keys.whole(w, 1, 1, 10_000) for w in wanted)
-        if sum(layers) != problem.model.layers:
-            faults.append(f"--set layers_<stage>: they sum to {sum(layers)}, the model has {problem.model.layers}")
-        return layers

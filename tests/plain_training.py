@@ -144,6 +144,10 @@ class Case:
     collect: int = 1
     layers: tuple[int, ...] = ()
     """Layers of each stage where the design fixes them"""
+    order: tuple[int, ...] = ()
+    """Pools that are bought, in the order in which a pipeline runs through them; the study's where not given"""
+    modes: tuple[str, ...] = ()
+    """Recompute mode of each stage where the design fixes them"""
     link_byte_s: float = INF
     link_latency_s: float = 0.0
     link_usd_per_h: float = 0.0
@@ -162,6 +166,11 @@ class Case:
     @property
     def work(self) -> Work:
         return work_of(self.model, self.sequence, self.recompute)
+
+
+def at_stage(case: Case, s: int) -> Case:
+    """The case as stage s sees it, counted from 0"""
+    return replace(case, recompute=case.modes[s]) if case.modes else case
 
 
 def numbers_of(case: Case, pool: Pool) -> Mapping[str, Any]:
@@ -448,9 +457,8 @@ def inside_s(pool: Pool, byte: float) -> float:
 
 def stages_of(case: Case, pools: Sequence[Pool], chain: Sequence[int], micro: int) -> list[Stage]:
     """The chain's stages, first to last."""
-    w = case.work
     where = [i for i in chain for _ in range(pools[i].stages)]
-    byte = micro * w.boundary_byte
+    byte = micro * case.work.boundary_byte
     crossing, near = [], [0.0]  # between a stage and the next; near: 0 where it leaves the pool, and at both ends
     for a, b in pairwise(where):
         leaves = case.offload or a != b
@@ -459,8 +467,9 @@ def stages_of(case: Case, pools: Sequence[Pool], chain: Sequence[int], micro: in
     near.append(0.0)
     found = []
     for s, i in enumerate(where):
-        p = pools[i]
-        again = 1 if case.recompute == "full" else 0
+        p, mode = pools[i], at_stage(case, s).recompute
+        w = at_stage(case, s).work
+        again = 1 if mode == "full" else 0
         one = plain.allreduce(p.device, byte, p.g) if p.all_reduces else 0.0
         layer_s = micro * arithmetic_s(case, p, w.layer, w.layer_score)
         scores_s = micro * arithmetic_s(case, p, w.layer_score, w.layer_score)
@@ -471,8 +480,8 @@ def stages_of(case: Case, pools: Sequence[Pool], chain: Sequence[int], micro: in
         found.append(Stage(
             pool=i,
             compute_f=layer_s,
-            compute_b=(2 + again) * layer_s + (scores_s if case.recompute == "selective" else 0.0),
-            comm=ALLREDUCES[case.recompute] * one,
+            compute_b=(2 + again) * layer_s + (scores_s if mode == "selective" else 0.0),
+            comm=ALLREDUCES[mode] * one,
             comm_f=2 * one,
             fixed_f=tau,
             fixed_b=(2 + again) * tau,
@@ -606,7 +615,7 @@ def piped(case: Case, pools: Sequence[Pool]) -> Piped:  # noqa: PLR0911, PLR0912
     """Time and memory of one design; `pools` are those bought."""
     w, k = case.work, case.offload
     servers = [i for i, p in enumerate(pools) if k and p.streams]
-    chain = [i for i in range(len(pools)) if i not in servers]
+    chain = [i for i in case.order or range(len(pools)) if i not in servers]
     if len(servers) != (1 if k else 0) or not chain:
         return Piped(verdict=BROKEN)
     if len(chain) == 1 and not k and pools[chain[0]].streams and pools[chain[0]].stages == 1:
@@ -676,7 +685,7 @@ def piped(case: Case, pools: Sequence[Pool]) -> Piped:  # noqa: PLR0911, PLR0912
         parameters = stage_parameters(w, x, first=s == 0, last=s == n_stages - 1)
         sync = max(sync, gradients_s(case, p, ACT_BYTE * parameters / p.g, r))
         samples = m * in_flight(case, s + 1, n_stages, n)
-        margin = min(margin, pp_margin(case, p, parameters, x, samples))
+        margin = min(margin, pp_margin(at_stage(case, s), p, parameters, x, samples))
     if k:
         parameters = n_stages * k * w.layer_parameters
         sync = max(sync, gradients_s(case, server, ACT_BYTE * parameters / server.g, server.replicas))
@@ -710,8 +719,12 @@ def piped(case: Case, pools: Sequence[Pool]) -> Piped:  # noqa: PLR0911, PLR0912
             )
             comm = n / p.stages * sum(layers[s] * stages[s].comm + stages[s].out_f + stages[s].out_b for s in mine)
             useful = case.batch * sum(layers[s] * w.layer + (w.head if s == n_stages - 1 else 0.0) for s in mine)
-            again = w.layer_score if case.recompute == "selective" else 0.0
-            flop = FORWARDS[case.recompute] * useful + case.batch * again * sum(layers[s] for s in mine)
+            flop = 0.0
+            for s in mine:
+                mode = at_stage(case, s).recompute
+                forward = layers[s] * w.layer + (w.head if s == n_stages - 1 else 0.0)
+                again = layers[s] * w.layer_score if mode == "selective" else 0.0
+                flop += case.batch * (FORWARDS[mode] * forward + again)
         numbers.append({
             "busy": busy,
             "eta": 1 / busy - 1,
@@ -725,7 +738,7 @@ def piped(case: Case, pools: Sequence[Pool]) -> Piped:  # noqa: PLR0911, PLR0912
 
 def alone_pp_s(case: Case, pool: Pool) -> float:
     """Step of one pool without offload under the same regime; infinite where it cannot run."""
-    return piped(replace(case, offload=0, collect=1, layers=()), [pool]).step
+    return piped(replace(case, offload=0, collect=1, layers=(), order=(), modes=()), [pool]).step
 
 
 def pp_score(case: Case, pools: Sequence[Pool]) -> dict[str, Any]:
@@ -774,17 +787,23 @@ def goodput(case: Case, pools: Sequence[Pool]) -> float:
     return math.exp(-case.restart_s / m) * (tau / m) / math.expm1((tau + delta) / m)
 
 
+def link_cost(case: Case, n_links: int) -> float:
+    """Price of the links; their energy is in power_mean_w, which `ownership` bills."""
+    energy = case.usd_per_kwh * case.pue * case.link_w / 1000 if case.basis == "ownership" else 0.0
+    return n_links * (case.link_usd_per_h + energy)
+
+
 def _static(case: Case, pools: Sequence[Pool], n_links: int) -> dict[str, Any]:
     """What depends on the purchase only."""
     site = sum(p.n * (p.device["full_w"] + p.device["host_w"]) for p in pools)
     return {
         "power_w": case.pue * (site + n_links * case.link_w),
-        "link_cost_usd_per_h": plain.link_cost(case, n_links),
+        "link_cost_usd_per_h": link_cost(case, n_links),
     }
 
 
 def _cost(case: Case, pools: Sequence[Pool], busy: Sequence[float], n_links: int) -> float:
-    return sum(plain.pool_cost(case, p, x) for p, x in zip(pools, busy, strict=True)) + plain.link_cost(case, n_links)
+    return sum(plain.pool_cost(case, p, x) for p, x in zip(pools, busy, strict=True)) + link_cost(case, n_links)
 
 
 def _infeasible(case: Case, pools: Sequence[Pool], alone: Sequence[float], n_links: int) -> dict[str, Any]:
@@ -841,7 +860,7 @@ def dp_alone(case: Case, pool: Pool) -> tuple[float, float]:
 
 
 def pp_alone(case: Case, pool: Pool) -> tuple[float, float]:
-    found = piped(replace(case, offload=0, collect=1, layers=()), [pool])
+    found = piped(replace(case, offload=0, collect=1, layers=(), order=(), modes=()), [pool])
     return found.step, (found.pools[0]["busy"] if found.pools else 0.0)
 
 

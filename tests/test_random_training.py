@@ -110,3 +110,6 @@ def test_draws_cover_what_pipelines_do(tmp_path: Path) -> None:
     assert any(p.replicas > 1 for _, p in servers)
     assert any(p.streams for d in works if not d.case.offload and len(d.bought) > 1 for p in d.bought)
     assert any(d.case.layers for d in works)
+    assert any(list(d.case.order) != sorted(d.case.order) for d in works)
+    assert any(len(set(d.case.modes)) > 1 for d in works)
+    assert any(d.case.modes and d.case.offload for d in works)

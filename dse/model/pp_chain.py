@@ -1,14 +1,14 @@
 """The chain of stages of pipeline designs: which pool each stage is on, its layers, its times.
 
-A design's pipelines run through its pools in the study's order, R of them side by side. Where layers are offloaded, a
-pool of streaming devices is no part of the chain: it serves every stage (docs/training.md). Within a stage the
-wafer's layers come first: activations go stage -> wafer -> next stage, gradients the other way.
+A design's pipelines run through its pools in the study's order, or one that is given, R of them side by side. Where
+layers are offloaded, a pool of streaming devices is no part of the chain: it serves every stage (docs/training.md).
+Within a stage the wafer's layers come first: activations go stage -> wafer -> next stage, gradients the other way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from dse.model.dp_pool import DpTable
 from dse.model.fleet import gathered
 from dse.model.pp_stage import balanced_layers, hop_in_pool_s, layer_time
+from dse.model.training_memory import Recompute
 from dse.model.training_pool import TrainingPool, TrainingSettings
 from dse.model.training_run import TrainingFleet
+from dse.model.training_work import TrainingWork
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -40,10 +42,26 @@ class PpSystem:
     """Share of what crosses between pools that hides behind arithmetic."""
     layers: tuple[int, ...] = ()
     """Layers of each stage where the user fixes them; empty: balanced."""
+    order: tuple[int, ...] = ()
+    """Positions of the pools in the order in which a pipeline runs through them; empty: the study's."""
+    stage_recompute: tuple[Recompute, ...] = ()
+    """Recompute mode of each stage where the user fixes them; empty: the regime's."""
     whole_models: tuple[DpTable | None, ...]
     """Of each pool of streaming devices, its devices at work on the whole model each; None for others."""
     configs: tuple[Ints, ...]
     """Of each pool, a number for what its settings make of a chain: equal numbers, equal stages (K,)."""
+
+
+def by_stage(system: PpSystem, value: Callable[[TrainingWork], Floats | float]) -> Floats:
+    """Something of the work under each stage's recompute mode; `value` may have an entry for every stage (..., K)."""
+    work = system.fleet.pools[0].work
+    if not system.stage_recompute:
+        return np.asarray(value(work), dtype=np.float64)
+    modes = np.array(system.stage_recompute)
+    result = np.zeros(len(modes))
+    for mode in dict.fromkeys(system.stage_recompute):
+        result = np.where(modes == mode, value(replace(work, recompute=mode)), result)
+    return result
 
 
 def configs_of(settings: Sequence[TrainingSettings]) -> tuple[Ints, ...]:
@@ -167,15 +185,16 @@ def chain_of(system: PpSystem, place: Placement, designs: Ints, link: Ints) -> C
     work = fleet.pools[0].work
     stages, g, m = place.stages[designs], place.g[designs], place.micro_batch[designs]
     n_stages = int(stages[0].sum())
-    ends = stages.cumsum(axis=1)
-    pool = (ends[:, None, :] <= np.arange(n_stages)[None, :, None]).sum(axis=2)
+    pool = _pool_of_stages(stages, n_stages, system.order)
     last = np.arange(n_stages) == n_stages - 1
-    layer_s, compute_s, fixed_s, forward_s, hop_s = _per_stage(fleet.pools, pool, g, m, stages)
+    layer_s, compute_s, fixed_s, forward_s, hop_s = by_stage(
+        system, lambda work: _per_stage([replace(p, work=work) for p in fleet.pools], pool, g, m, stages)
+    )
     across_s = across_pools_s(system, m, link)
     out_forward, out_backward = _outs(pool, hop_s, across_s, offloads=k > 0)
     rate = np.take_along_axis(g, pool, axis=1) * np.array([p.sustained_flop_s for p in fleet.pools])[pool]
     head_forward = np.where(last, m[:, None] * work.head_flop / rate, 0.0)
-    head_backward = np.where(last, m[:, None] * work.head_backward_flop / rate, 0.0)
+    head_backward = np.where(last, m[:, None] * by_stage(system, lambda w: w.head_backward_flop) / rate, 0.0)
     left = np.full(len(designs), work.layers - k * n_stages)
     inside = _outs(pool, hop_s, np.zeros(len(designs)), offloads=k > 0)
     other_s = head_forward + head_backward + inside[0] + inside[1]
@@ -208,10 +227,15 @@ def across_pools_s(system: PpSystem, micro_batch: Ints | Floats, link: Ints) -> 
     return (1.0 - system.overlap_frac) * (links.latency_s[link] + micro_batch * boundary / links.byte_s[link])
 
 
-def _per_stage(
-    pools: Sequence[TrainingPool], pool: Ints, g: Ints, micro_batch: Ints, stages: Ints
-) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """Of each stage (C, K): a layer's time, its arithmetic, its fixed part, its forward; the hop inside its pool."""
+def _pool_of_stages(stages: Ints, n_stages: int, order: tuple[int, ...]) -> Ints:
+    """Which pool each stage is on (C, K), of the stages on each pool (C, P)."""
+    ends = (stages[:, order] if order else stages).cumsum(axis=1)
+    pool = (ends[:, None, :] <= np.arange(n_stages)[None, :, None]).sum(axis=2)
+    return np.array(order)[pool] if order else pool
+
+
+def _per_stage(pools: Sequence[TrainingPool], pool: Ints, g: Ints, micro_batch: Ints, stages: Ints) -> Floats:
+    """Of each stage (5, C, K): a layer's time, its arithmetic, its fixed part, its forward; the hop inside its pool."""
     parts: list[list[Floats]] = [[], [], [], [], []]
     for p, one in enumerate(pools):
         t = layer_time(one, micro_batch, g[:, p])
@@ -219,8 +243,7 @@ def _per_stage(
         values = (t.both_s, t.forward_compute_s + t.backward_compute_s, fixed, t.forward_s)
         for part, value in zip(parts, (*values, hop_in_pool_s(one, micro_batch, g[:, p], stages[:, p])), strict=True):
             part.append(np.broadcast_to(value, (len(g),)))
-    layer, compute, fixed, forward, hop = (np.take_along_axis(np.stack(part, axis=1), pool, axis=1) for part in parts)
-    return layer, compute, fixed, forward, hop
+    return np.stack([np.take_along_axis(np.stack(part, axis=1), pool, axis=1) for part in parts])
 
 
 def _outs(pool: Ints, hop_s: Floats, across_s: Floats, *, offloads: bool) -> tuple[Floats, Floats]:

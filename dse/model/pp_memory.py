@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.pp_chain import Chain, Placement, PpSystem
+from dse.model.pp_chain import Chain, Placement, PpSystem, by_stage
 from dse.model.pp_schedule import in_flight
 from dse.model.training_memory import boundary_byte, state_byte
 from dse.model.training_pool import TrainingPool
@@ -41,9 +43,11 @@ def chain_margin_byte(
             outside = pool.device.streaming_byte - states - inputs[which] * flying
             outside = outside if here.all() else np.where(here[which], outside, np.inf)
             beyond[:, p] = outside.min(axis=1)
-            left = np.minimum(pool.usable - pool.one_layer_byte, outside)
+            inside = by_stage(system, lambda work: replace(pool, work=work).one_layer_byte)  # noqa: B023 - called here
+            left = np.minimum(pool.usable - inside, outside)
         else:
-            left = pool.usable - states - (chain.kept * pool.layer_activations_byte(m, g))[which] * flying
+            layer = by_stage(system, lambda work: replace(pool, work=work).layer_activations_byte(m, g))  # noqa: B023
+            left = pool.usable - states - (chain.kept * layer)[which] * flying
         margin[:, p] = (left if here.all() else np.where(here[which], left, np.inf)).min(axis=1)
     return margin, beyond
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.dp_pool import margin_byte, samples_byte
-from dse.model.pp_chain import Chain, Placement, PpSystem, chain_of
+from dse.model.pp_chain import Chain, Placement, PpSystem, by_stage, chain_of
 from dse.model.pp_memory import chain_margin_byte, server_outside_byte
 from dse.model.pp_server import Server, scheduled_s, server_of
 from dse.model.training_pool import TrainingSettings
@@ -226,7 +226,7 @@ def _pool_times(
 ) -> None:
     """Busy time of an instance of each pool and its parts, averaged over the pool's stages."""
     work, batch = system.fleet.pools[0].work, float(system.fleet.global_batch)
-    n_pools = len(system.fleet.pools)
+    n_pools, n_stages = len(system.fleet.pools), chain.pool.shape[1]
     micro_batches = n_micro[:, None] / np.maximum(chain.pool_sums(np.ones(chain.pool.shape), n_pools)[which], 1.0)
     parts = [(found.total_s, chain.both_s, server.call_s if server else None)]
     if not screening:
@@ -242,15 +242,17 @@ def _pool_times(
             part[designs, server.pool] = n_micro * server.calls * of_server
     if screening:
         return
-    for part, layer_flop, head_flop in (
-        (found.flop, work.layer_flop + work.layer_backward_flop, work.head_flop + work.head_backward_flop),
-        (found.model_flop, 3.0 * work.layer_flop, 3.0 * work.head_flop),
+    layer_flop = by_stage(system, lambda w: w.layer_flop + w.layer_backward_flop)
+    head_flop = np.broadcast_to(by_stage(system, lambda w: w.head_flop + w.head_backward_flop), n_stages)
+    for part, of_layer, of_head, on_server in (
+        (found.flop, layer_flop, head_flop[-1], work.layer_flop + work.layer_backward_flop),
+        (found.model_flop, 3.0 * work.layer_flop, 3.0 * work.head_flop, 3.0 * work.layer_flop),
     ):
-        flop = np.asarray(chain.kept * layer_flop, dtype=np.float64)
-        flop[:, -1] += head_flop
+        flop = np.asarray(chain.kept * of_layer, dtype=np.float64)
+        flop[:, -1] += of_head
         part[designs] = batch * chain.pool_sums(flop, n_pools)[which]
         if server is not None:
-            part[designs, server.pool] = batch * server.layers * layer_flop
+            part[designs, server.pool] = batch * server.layers * on_server
 
 
 def _whole_models(system: PpSystem, place: Placement, rows: Ints, found: Steps) -> None:

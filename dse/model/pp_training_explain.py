@@ -49,6 +49,22 @@ def layer_texts(system: PpSystem, e: Evaluation) -> Objects:
     return texts
 
 
+def order_texts(system: PpSystem, e: Evaluation) -> Objects:
+    """The pools that hold stages, in the order of a pipeline: `a,b`."""
+    order = system.order or range(len(system.fleet.pools))
+    texts = np.empty(len(e.steps.step_s), dtype=object)
+    for i, chain in enumerate(e.place.chain):
+        texts[i] = ",".join(system.fleet.pools[p].name for p in order if chain[p])
+    return texts
+
+
+def recompute_text(system: PpSystem) -> str:
+    """Recompute modes of the stages where they are given and differ, runs of equal ones together: `4xfull 12xnone`."""
+    if len(set(system.stage_recompute)) < 2:
+        return ""
+    return " ".join(f"{len(list(run))}x{mode}" for mode, run in groupby(system.stage_recompute))
+
+
 def bottlenecks(system: PpSystem, rows: Ints, e: Evaluation) -> Objects:
     """The pool whose instances are busiest with its longest term; the link where it is full."""
     use, names = e.use, [p.name for p in system.fleet.pools]

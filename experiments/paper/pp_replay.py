@@ -20,7 +20,7 @@ import numpy as np
 
 from dse.model.pp_chain import chain_of, placement
 from dse.model.pp_stage import layer_time
-from search_spaces.pp_training import PpDesign
+from search_spaces.pp_training_design import PpDesign
 
 from .pp_fleet import GLOBAL_BATCH, Layout, settings_of, space
 
