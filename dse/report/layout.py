@@ -119,7 +119,9 @@ def fleet_setup(row: Row) -> list[str]:
     parts = []
     if "global_batch" in row.index:
         parts.append(f"global batch {plural(int(value_of(row, 'global_batch')), 'sample')}")
-    if "recompute" in row.index:
+    if row.get("stage_recompute"):
+        parts.append(f"recompute by stage {row['stage_recompute']}")
+    elif "recompute" in row.index:
         how = str(row["recompute"])
         parts.append("no recompute" if how == "none" else f"{how} recompute")
     if row.get("schedule"):
@@ -127,6 +129,8 @@ def fleet_setup(row: Row) -> list[str]:
         parts.append(f"schedule {row['schedule']}" + (f" in {chunks:.0f} pieces" if chunks > 1 else ""))
     if row.get("layers"):
         parts.append(f"layers {row['layers']}")
+    if "," in str(row.get("pool_order", "")):
+        parts.append("through " + ", then ".join(str(row["pool_order"]).split(",")))
     if value_of(row, "collect") > 1:
         parts.append(f"wafers collect {value_of(row, 'collect'):.0f} micro-batches")
     return parts
