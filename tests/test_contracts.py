@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import optuna
 import pyomo.environ as pyo
 import pytest
 from conftest import small_study
+from pyomo.repn import generate_standard_repn
 
 from dse.columns import limit_sense
 from dse.paradigms import PARADIGMS
@@ -155,6 +157,21 @@ def test_formulation_docstring_names_every_constraint(name: str) -> None:
             assert base in documented, base
         for variable in model.component_objects(pyo.Var):
             assert variable.name in documented, variable.name
+
+
+@pytest.mark.parametrize("name", [*STUDIES, "quickstart", "six kinds"])
+def test_coefficients_of_programs_lie_within_a_factor_of_a_million(name: str) -> None:
+    root = Path(__file__).parents[1]
+    files = {"quickstart": root / "experiments/quickstart.toml", "six kinds": root / "benchmarks/six_kinds.toml"}
+    study = Study.load(files[name]) if name in files else Study.from_dict(STUDIES[name])
+    make = study.paradigm.formulation
+    assert make is not None
+    formulation = make()
+    found = formulation.programs(study.space, study.envelope.objectives.names, study.envelope.limits.bounds())
+    for data in found[:: len(found) // 6 + 1]:
+        rows = formulation.build_model(data).component_data_objects(pyo.Constraint, active=True)
+        sizes = [abs(c) for row in rows for c in generate_standard_repn(row.body).linear_coefs if c]
+        assert max(sizes) / min(sizes) < 1e6
 
 
 def test_building_a_model_loads_no_solver() -> None:
