@@ -28,7 +28,7 @@ Subject to  sum lie[o,0,e] = 1                                                  
             sum of lie over pools whose axis has the micro-batch >= 1                   set_the_micro_batch
             sum_c pick[s,o,c,e] = sum of lie[o,a,e] that make slot s such a stage       pick_a_mode
             v pick <= layers                    (1 pick but for interleaving)           fill_every_stage
-            layers <= most pick                                                         respect_memory
+            layers / most <= pick                                                       respect_memory
             sum layers = L - k stages                                                   place_every_layer
             sum_l use[l] = 1                                                            use_one_link
             sum_l cross[s,l] = slot s sends to another pool, cross[s,l] <= use[l]       cross_where_pools_meet,
@@ -182,7 +182,7 @@ def _place_layers(m: pyo.ConcreteModel, data: PlacementData) -> None:
 
     @m.Constraint(m.CHOICES)
     def respect_memory(m: pyo.ConcreteModel, *i: Any) -> Any:
-        return m.layers[i] <= data.most[Choice(*i)] * m.pick[i]
+        return m.layers[i] / data.most[Choice(*i)] <= m.pick[i]
 
     @m.Constraint()
     def place_every_layer(m: pyo.ConcreteModel) -> Any:
