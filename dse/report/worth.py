@@ -22,7 +22,7 @@ def worth_lines(marginal: Sequence[Mapping[str, Any]], tok_per_request: float) -
     """One line a resource; rates as the prices of the plan's linear program give them.
 
     >>> worth_lines([{"row": "decode_at_capacity", "resource": "h100", "per": "device", "requests_s": 0.5}], 256.0)
-    ['decode capacity binds: each further h100 is worth 128 tok/s, until something else binds']
+    ['decode capacity binds: each further h100 is worth 128.0 tok/s, until something else binds']
     """
     return [_line(one, float(one["requests_s"]) * tok_per_request) for one in marginal]
 

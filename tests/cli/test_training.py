@@ -126,9 +126,10 @@ def test_check_names_the_method_and_milp_is_refused(tmp_path: Path) -> None:
     facts = json.loads(dse("check", path, "--json").stdout)
     assert (facts["paradigm"], facts["method"]) == ("pp_training", "exhaustive")
     assert "method   exhaustive" in dse("check", path).stdout
-    refused = dse("run", path, "--method", "milp", "--out", tmp_path / "run")
+    owned = written(tmp_path, pipelined(site={"cost_basis": "ownership"}))
+    refused = dse("run", owned, "--method", "milp", "--out", tmp_path / "run")
     assert refused.returncode == 2
-    assert "has no exact program" in refused.stderr
+    assert "energy bill" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
