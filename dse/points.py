@@ -114,8 +114,8 @@ def programs_of(study: Study) -> Programs:
 
 
 @dataclass(slots=True)
-class _Built:
-    """A program's model as this process keeps it between solves."""
+class Built:
+    """A program's model and what solves it."""
 
     model: Any
     solver: Solver
@@ -124,7 +124,7 @@ class _Built:
 
 _KNOWN: dict[str, Programs] = {}
 """Programs by their key: a copy that travels here again is not unpacked into new tables."""
-_BUILT: dict[tuple[str, int], _Built] = {}
+_BUILT: dict[tuple[str, int], Built] = {}
 """Their models by number."""
 
 
@@ -134,13 +134,13 @@ def forget() -> None:
     _BUILT.clear()
 
 
-def _built(programs: Programs, unit: Unit) -> _Built:
+def _built(programs: Programs, unit: Unit) -> Built:
     """The unit's model with exactly the unit's rows; a model with others is built anew."""
     key = (programs.key, unit.program)
     built = _BUILT.get(key)
     if built is None or built.rows != unit.rows[: len(built.rows)]:
         model = programs.formulation.build_model(programs.data[unit.program])
-        built = _BUILT[key] = _Built(model, Solver(model, programs.study.envelope.search.seed))
+        built = _BUILT[key] = Built(model, Solver(model, programs.study.envelope.search.seed))
     for row in unit.rows[len(built.rows) :]:
         programs.formulation.add_row(built.model, programs.data[unit.program], row)
     built.rows = unit.rows
@@ -158,7 +158,7 @@ def solve_unit(programs: Programs, unit: Unit) -> Point:
         built.model.allowed[limit] = 0.0
     for stage in unit.stages:
         _aim(built.model, data, upper, stage)
-        solved += _refined(programs, unit.program, built, stop)
+        solved += refined(formulation, data, built, stop)
         if solved[-1].status not in (Status.OPTIMAL, Status.FEASIBLE):
             break
         held = np.array(stage.weights) > 0
@@ -177,9 +177,9 @@ def solve_unit(programs: Programs, unit: Unit) -> Point:
     return Point(outcome=outcome, plan=plan, columns=columns, solves=len(solved), rows=fresh)
 
 
-def _refined(programs: Programs, program: int, built: _Built, stop: Stop) -> list[Outcome]:
-    """Solves until the plan breaks no row that was left out; a plan that time leaves unfinished counts as none."""
-    data, formulation, outcomes = programs.data[program], programs.formulation, []
+def refined(formulation: ModuleType, data: Program, built: Built, stop: Stop) -> list[Outcome]:
+    """Solves until the plan breaks no row that was left out."""
+    outcomes: list[Outcome] = []
     while True:
         outcomes.append(built.solver.solve(stop.left_s))
         if outcomes[-1].status not in (Status.OPTIMAL, Status.FEASIBLE):
@@ -213,7 +213,9 @@ def _aim(model: Any, data: Program, upper: Floats, stage: Stage) -> None:
         model.weight[name] = weight
     model.eager = stage.eager
     for limit in model.LIMITS:
-        model.strain[limit] = stage.strain
+        # a minimum beyond NO_BOUND is held as if it were NO_BOUND: its excess counts for so much less of the limit
+        low = data.limits[limit][0]
+        model.strain[limit] = stage.strain * min(1.0, NO_BOUND / low) if low > 0 else stage.strain
         if stage.strain:
             model.allowed[limit] = MOST_EXCESS
 
@@ -222,6 +224,17 @@ def _keep_excess(model: Any) -> None:
     """Later stages break limits by no more than this one."""
     for limit in model.LIMITS:
         model.allowed[limit] = float(model.excess[limit].value or 0.0) + TIE
+
+
+def solve_all(study: Study, upper: Sequence[float], stages: Sequence[Stage]) -> list[Plan]:
+    """The plan of every program of a study in one box, where there is one; here, one after the other."""
+    programs = programs_of(study)
+    units = [Unit(program=i, upper=tuple(upper), stages=tuple(stages)) for i in range(len(programs.data))]
+    try:
+        points = [solve_unit(programs, unit) for unit in units]
+    finally:
+        forget()
+    return [p.plan for p in points if p.plan is not None]
 
 
 def rescored(study: Study, plan: Plan, *, limits_hold: bool = True) -> Floats:

