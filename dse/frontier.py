@@ -126,6 +126,7 @@ class _Sweep:
         self.rows: list[tuple[Row, ...]] = [() for _ in programs.data]
         self.ideal, self.width = np.full(n, -np.inf), np.ones(n)
         self.boxes: list[Box] = [Box(np.full(n, np.inf))]
+        self.spent_s = 0.0
 
     def solve(self, asked: Sequence[tuple[int, Floats, Sequence[Stage]]]) -> list[Point]:
         """Points of (program, upper corner, stages), in their order; rows that were missing are kept."""
@@ -139,14 +140,20 @@ class _Sweep:
             )
             for program, upper, stages in asked
         ]
-        points = [p for _, p in sorted(self.pool.map(units, estimated_s=self.stop.elapsed_s), key=lambda r: r[0])]
+        points = [p for _, p in sorted(self.pool.map(units, estimated_s=self._left_s()), key=lambda r: r[0])]
         for unit, point in zip(units, points, strict=True):
             known = self.rows[unit.program]
             self.rows[unit.program] = known + tuple(row for row in point.rows if row not in known)
             self.found.solves += point.solves
+            self.spent_s += point.outcome.time_s
             self.found.rejected += point.outcome.rejected
             self.found.add(point)
         return points
+
+    def _left_s(self) -> float:
+        """Work ahead, if every open box takes as many more solves as there are objectives, at the pace so far."""
+        pace_s = self.spent_s / max(self.found.solves, 1)
+        return pace_s * len(self.objectives) * len(self.boxes)
 
     # -- the ends ---------------------------------------------------------------------------------
 
