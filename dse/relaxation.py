@@ -81,7 +81,7 @@ def _relaxation(study: Study, plan: Plan) -> Relaxation | None:
         value = float(row[name])
         if low <= value <= high:
             continue
-        below, away = value < low, ROUNDING * abs(value)
+        below, away = value < low, 0.0 if name.startswith("n_") else ROUNDING * abs(value)
         changes.append(
             Change(
                 limit=limit_key(study, name, low=below),
@@ -111,7 +111,8 @@ def _check(study: Study, changes: list[Change], plan: Plan) -> None:
 
 
 def _together(study: Study, nearest: Plan | None) -> Relaxation | None:
-    plan = _elastic(study) if not frontier.refusal(study) else nearest
+    plan = None if frontier.refusal(study) else _elastic(study)
+    plan = nearest if plan is None else plan  # the programs leave out devices that a limit on counts rules out
     return None if plan is None else _relaxation(study, plan)
 
 
