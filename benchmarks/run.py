@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from frontiers import frontier_tables
+from placement import placement_table
 from training import training_table
 
 from dse import exhaustive, frontier, search
@@ -216,6 +217,10 @@ def main() -> None:
         "## The exact frontier of six device kinds (`benchmarks/six_kinds.toml`)",
         "",
         *frontier_tables(),
+        "",
+        "## Placement programs: one pipeline, instances of 8, the shortest step",
+        "",
+        *placement_table(),
         "",
         "## Three explorers on the quickstart",
         "",
