@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 Row = tuple[float, ...]
 """A row that a formulation left out, in plain numbers."""
 
-STEP = 5e-7
+STEP = 1.2e-7
 """How far past a known optimum a box starts, as a share of each objective's scale; points closer
 together than this in some objective may be told apart by the solver's tolerance only."""
 TIE = 2e-7

@@ -3,7 +3,8 @@
 HiGHS through Pyomo, one thread, no gap allowed. Every re-solve starts from a cleared solver: with some
 versions a persistent solver has reported wrong optima after a change of right-hand sides. And no plan is
 believed: its integers are rounded and fixed, the rest is solved again, and bounds, rows and objective are
-computed from that in extended precision (64-bit mantissa). A refuted answer is dropped and asked for another way.
+computed from that in extended precision (64-bit mantissa). A refuted answer is dropped and asked for another way. That
+there is no plan is believed when HiGHS says it with presolve and without.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ LOOSE = {"mip_feasibility_tolerance": 1e-7, "primal_feasibility_tolerance": 1e-7
 TIGHT = {"mip_feasibility_tolerance": 1e-9, "primal_feasibility_tolerance": 1e-9}
 WAYS: tuple[Mapping[str, object], ...] = (
     LOOSE,
+    {**LOOSE, "presolve": "off"},
     TIGHT,
     {**TIGHT, "presolve": "off"},
     {**LOOSE, "presolve": "off", "random_seed": 1},
@@ -99,16 +101,19 @@ class Solver:
     def solve(self, time_limit_s: float) -> Outcome:
         """Solves the model as it stands; a plan, if any, is checked and left in its variables.
 
-        An answer that its own integers refute is dropped and the model solved another way; SelfCheckError when no
-        way gives an answer that holds.
+        An answer that its own integers refute is dropped and the model solved another way, and so is one that there
+        is no plan, until it has been given twice; SelfCheckError when no way gives an answer that holds.
         """
-        started, wrong = time.perf_counter(), ""
+        started, wrong, empty = time.perf_counter(), "no two answers agree", 0
         for rejected, way in enumerate(WAYS):
             left_s = time_limit_s - (time.perf_counter() - started)
             status, reported, bound = self._run(way, left_s)
             spent_s = time.perf_counter() - started
+            if status is Status.INFEASIBLE and not empty:
+                empty = 1  # believed when said twice, in two ways
+                continue
             if status is Status.INFEASIBLE or (status is Status.UNKNOWN and spent_s >= time_limit_s):
-                return Outcome(status, float("nan"), float("nan"), spent_s, rejected)
+                return Outcome(status, float("nan"), float("nan"), spent_s, rejected - empty)
             if status is Status.UNKNOWN:
                 wrong = "HiGHS stops without an answer and with time left"
                 continue

@@ -103,7 +103,7 @@ class ProvisioningData:
     @property
     def scale(self) -> dict[str, float]:
         """Rate, cost and power that no plan exceeds."""
-        rate = sum(_best_rate(p) for p in self.pools) if self.stealing else _split_rate(self.pools)
+        rate = _stealing_rate(self.pools) if self.stealing else _split_rate(self.pools)
         cost = sum(float((p.idle_usd_per_h + p.busy_usd_per_h).max()) for p in self.pools)
         power = sum(float(p.power_w.max()) for p in self.pools)
         n_pairs = len(self.pools) * (len(self.pools) - 1) / 2
@@ -245,7 +245,7 @@ def _provisioning_data(
 
 def _most_byte_s(pools: Sequence[PoolOptions], system: System) -> float:
     """KV traffic that no plan exceeds; a wider link is never full, so it counts as this wide (twice, to be clear)."""
-    rate = sum(_best_rate(p) for p in pools) or 1.0
+    rate = max(_stealing_rate(pools), _split_rate(pools)) or 1.0
     return 2.0 * rate * float(system.class_kv_byte.max())
 
 
@@ -366,14 +366,14 @@ def _split_rate(pools: Sequence[PoolOptions]) -> float:
     return max(min(prefill, decode) + both, *(float(p.alone_rate.max()) for p in pools))
 
 
-def _best_rate(p: PoolOptions) -> float:
-    """Most requests/s that any option could take part in, whatever the other pools do."""
-    with np.errstate(divide="ignore"):
-        per_instance = 1.0 / np.minimum(
-            p.config_prefill_s.min(axis=1),
-            np.where(p.config_decode_s > 0, p.config_decode_s, np.inf).min(axis=1),
-        )
-    stolen = p.instances * per_instance[p.config]
-    return float(
-        np.max([p.prefill_rate.max(), p.decode_rate.max(), p.both_rate.max(), p.alone_rate.max(), stolen.max()])
-    )
+def _stealing_rate(pools: Sequence[PoolOptions]) -> float:
+    """Requests/s that no fleet under work stealing exceeds: every request is prefilled and decoded by some pool."""
+    phases = ([p.config_prefill_s for p in pools], [p.config_decode_s for p in pools])
+    return min(sum(_most_rate(p, s) for p, s in zip(pools, seconds, strict=True)) for seconds in phases)
+
+
+def _most_rate(p: PoolOptions, seconds: Floats) -> float:
+    """Requests/s of one phase that any option reaches on its quickest class; infinite where it takes no time."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates = np.where(p.instances > 0, p.instances / seconds.min(axis=1)[p.config], 0.0)
+    return float(rates.max(initial=0.0))
