@@ -56,7 +56,7 @@ from numpy.typing import NDArray
 
 from .dp_partition_data import TIME, PartitionData, Regimes, programs, refusal
 from .dp_partition_options import COST, POWER
-from .program import Plan, add_objectives, objective_values
+from .program import Plan, add_objectives, chosen, objective_values, picked
 
 __all__ = ["build_model", "extract", "objective_values", "programs", "refusal"]
 
@@ -82,11 +82,6 @@ def build_model(data: PartitionData) -> pyo.ConcreteModel:
     return m
 
 
-def _picked(m: pyo.ConcreteModel, p: int, values: NDArray[np.generic]) -> Any:
-    """sum_k values[k] pick[p,k], without the zeros."""
-    return pyo.quicksum(float(v) * m.pick[p, k] for k, v in enumerate(values) if v)
-
-
 def _priced(
     m: pyo.ConcreteModel, data: PartitionData, of_pools: list[NDArray[np.float64]], of_link: Any, quantity: str
 ) -> Any:
@@ -97,7 +92,7 @@ def _priced(
         for n, o, link in m.STATES
         if data.ring[o] * of_link[link]
     )
-    return pyo.quicksum(_picked(m, p, values / unit) for p, values in enumerate(of_pools)) + links
+    return pyo.quicksum(picked(m, p, values / unit) for p, values in enumerate(of_pools)) + links
 
 
 def _states(data: PartitionData) -> list[tuple[int, int, int]]:
@@ -271,9 +266,6 @@ def _by_state(m: pyo.ConcreteModel, values: NDArray[np.float64]) -> Any:
 
 def extract(m: pyo.ConcreteModel, data: PartitionData, space: Regimes) -> Plan:
     """The plan: the search space's number of the chosen design."""
-    picks = [
-        int(t.row[int(np.argmax([pyo.value(m.pick[p, k]) for k in range(len(t.row))]))])
-        for p, t in enumerate(data.pools)
-    ]
+    picks = [int(t.row[chosen(m, p, len(t.row))]) for p, t in enumerate(data.pools)]
     _, _, link = max(m.STATES, key=lambda i: float(pyo.value(m.state[i])))
     return Plan(index=space.canonical(data.regime, link, picks))

@@ -6,17 +6,12 @@ from typing import Any
 
 import numpy as np
 import pyomo.environ as pyo
-from numpy.typing import NDArray
 
 from .pd_provisioning_data import ProvisioningData
+from .program import picked
 
 FOR_ALL = (0, 0)
 """Stands for all pairs of pools."""
-
-
-def picked(m: pyo.ConcreteModel, p: int, values: NDArray[np.generic]) -> Any:
-    """sum_k values[k] pick[p,k], without the zeros."""
-    return pyo.quicksum(float(v) * m.pick[p, k] for k, v in enumerate(values) if v)
 
 
 def add_choice(m: pyo.ConcreteModel, data: ProvisioningData) -> None:

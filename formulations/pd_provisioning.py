@@ -36,13 +36,13 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from .pd_choice import add_choice, link_taken, picked
+from .pd_choice import add_choice, link_taken
 from .pd_provisioning_data import COST, POWER, RATE, ProvisioningData, Regimes, least_rate, programs, refusal
 from .pd_split import PairRow, add_pair, add_split, overloaded_pairs
 from .pd_split_metered import add_metered_split
 from .pd_stealing import add_stealing
 from .pd_worth import place, worths
-from .program import Plan, add_objectives, objective_values
+from .program import Plan, add_objectives, chosen, objective_values, picked
 
 __all__ = [
     "add_row",
@@ -102,10 +102,7 @@ def add_row(m: pyo.ConcreteModel, data: ProvisioningData, row: PairRow) -> None:
 
 def extract(m: pyo.ConcreteModel, data: ProvisioningData, space: Regimes) -> Plan:
     """The plan: the search space's number of the chosen design, or its keys where the grid lacks its links."""
-    picks = [
-        int(t.row[int(np.argmax([pyo.value(m.pick[p, k]) for k in range(len(t.row))]))])
-        for p, t in enumerate(data.pools)
-    ]
+    picks = [int(t.row[chosen(m, p, len(t.row))]) for p, t in enumerate(data.pools)]
     option = np.zeros((len(picks), len(picks)), dtype=np.int64)
     for p, o in m.PAIRS:
         option[p, o] = link_taken(m, data, p, o)

@@ -35,8 +35,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyomo.environ as pyo
 
-from .pd_choice import link_taken, picked, sent_to, used
+from .pd_choice import link_taken, sent_to, used
 from .pd_provisioning_data import RATE, ProvisioningData
+from .program import chosen, picked
 
 OVERLOAD_FRAC = 1e-9
 """A link that carries more than this share beyond its bandwidth is overloaded: less is the solver's tolerance."""
@@ -118,9 +119,9 @@ def _add_ttft(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> Non
 
 def overloaded_pairs(m: pyo.ConcreteModel, data: ProvisioningData) -> list[PairRow]:
     """Pairs whose link the plan in the model overloads."""
-    chosen = [int(np.argmax([pyo.value(m.pick[p, k]) for k in range(len(t.row))])) for p, t in enumerate(data.pools)]
-    prefill = np.array([t.prefill_rate[k] for t, k in zip(data.pools, chosen, strict=True)])
-    decode = np.array([t.decode_rate[k] for t, k in zip(data.pools, chosen, strict=True)])
+    picks = [chosen(m, p, len(t.row)) for p, t in enumerate(data.pools)]
+    prefill = np.array([t.prefill_rate[k] for t, k in zip(data.pools, picks, strict=True)])
+    decode = np.array([t.decode_rate[k] for t, k in zip(data.pools, picks, strict=True)])
     if len(data.pools) < 3 or not prefill.any() or not decode.any():
         return []
     flow = pyo.value(m.crossing) * np.outer(prefill / prefill.sum(), decode / decode.sum())

@@ -33,8 +33,9 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from .pd_choice import bandwidth, picked, sent_to, used
+from .pd_choice import bandwidth, sent_to, used
 from .pd_provisioning_data import ProvisioningData
+from .program import picked
 
 
 def _product(m: pyo.ConcreteModel, name: str, index: Sequence[tuple[int, ...]], share: Callable[..., Any]) -> pyo.Var:

@@ -28,8 +28,9 @@ import numpy as np
 import pyomo.environ as pyo
 from numpy.typing import NDArray
 
-from .pd_choice import bandwidth, picked
+from .pd_choice import bandwidth
 from .pd_provisioning_data import ProvisioningData
+from .program import picked
 
 Floats = NDArray[np.float64]
 

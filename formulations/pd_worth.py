@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from .pd_choice import FOR_ALL, choice_of, link_taken
 from .pd_provisioning_data import RATE, ProvisioningData
+from .program import chosen
 
 Ints = NDArray[np.int64]
 
@@ -63,7 +64,7 @@ def place(m: pyo.ConcreteModel, data: ProvisioningData, plan: tuple[int, Ints, S
     for (p, o, link), binary in m.use.items():
         _hold(binary, link == links[p, o])
     if data.stealing:
-        bought = sum(bool(t.active[_chosen(m, p, t.row)]) for p, t in enumerate(data.pools))
+        bought = sum(bool(t.active[chosen(m, p, len(t.row))]) for p, t in enumerate(data.pools))
         _hold(m.alone, bought == 1)
     return True
 
@@ -72,10 +73,6 @@ def _hold(binary: Any, value: bool) -> None:
     """A fixed binary is no integer to the solver: only a linear program has prices."""
     binary.domain = pyo.Reals
     binary.fix(int(value))
-
-
-def _chosen(m: pyo.ConcreteModel, p: int, row: Any) -> int:
-    return int(np.argmax([pyo.value(m.pick[p, k]) for k in range(len(row))]))
 
 
 def worths(m: pyo.ConcreteModel, data: ProvisioningData, price: Price) -> list[Worth]:
@@ -89,12 +86,12 @@ def _of_split(m: pyo.ConcreteModel, data: ProvisioningData, price: Price) -> lis
     for phase in ("prefill", "decode"):
         y = price(getattr(m, f"{phase}_at_capacity"))
         for p, t in enumerate(data.pools):
-            k = _chosen(m, p, t.row)
+            k = chosen(m, p, len(t.row))
             rate = float(getattr(t, f"{phase}_rate")[k])
             if rate > 0:
                 found.append(Worth(f"{phase}_at_capacity", p, y * rate / float(t.devices[k])))
     for p, t in enumerate(data.pools):
-        k = _chosen(m, p, t.row)
+        k = chosen(m, p, len(t.row))
         if t.both_rate[k] > 0:
             found.append(Worth("count_served", p, float(t.both_rate[k] / t.devices[k])))
     rows = [(0, 1, m.respect_link)] if hasattr(m, "respect_link") else []
@@ -116,7 +113,7 @@ def _of_stealing(m: pyo.ConcreteModel, data: ProvisioningData, price: Price) -> 
     found = []
     for (p, j), row in m.respect_capacity.items():
         t = data.pools[p]
-        k = _chosen(m, p, t.row)
+        k = chosen(m, p, len(t.row))
         if t.config[k] == j and t.active[k]:
             unit = float(np.where(t.config == j, t.instances, 0.0).max()) or 1.0
             per_instance = price(row) * data.scale[RATE] / unit

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from .plan import NO_BOUND, Plan, Program
 
-__all__ = ["Plan", "add_objectives", "objective_values"]
+__all__ = ["Plan", "add_objectives", "chosen", "objective_values", "picked"]
 
 Floats = NDArray[np.float64]
 
@@ -73,6 +73,16 @@ def add_objectives(
     @m.Constraint(m.LIMITS)
     def allow_excess(m: pyo.ConcreteModel, j: str) -> Any:
         return m.excess[j] <= m.allowed[j]
+
+
+def picked(m: pyo.ConcreteModel, p: int, values: NDArray[np.generic]) -> Any:
+    """sum_k values[k] pick[p,k] over the options k of pool p, without the zeros."""
+    return pyo.quicksum(float(v) * m.pick[p, k] for k, v in enumerate(values) if v)
+
+
+def chosen(m: pyo.ConcreteModel, p: int, n_options: int) -> int:
+    """The option of pool p in the plan that the model holds."""
+    return int(np.argmax([pyo.value(m.pick[p, k]) for k in range(n_options)]))
 
 
 def objective_values(m: pyo.ConcreteModel) -> Floats:
