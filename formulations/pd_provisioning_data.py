@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -52,8 +53,13 @@ class PoolOptions:
     """(J, C); infinite where it cannot run."""
     config_decode_s: Floats
 
+    @property
+    def most_instances(self) -> Floats:
+        """N: most instances of every configuration (J,); 0 where no option has it."""
+        return np.array([self.instances[self.config == j].max(initial=0.0) for j in range(len(self.config_prefill_s))])
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True)
 class ProvisioningData:
     """One regime in numbers. `bounds` holds what the user allows; objectives are minimised."""
 
@@ -100,7 +106,7 @@ class ProvisioningData:
         """Largest link bandwidth, the unit of the link rows."""
         return float(self.link_byte_s.max())
 
-    @property
+    @cached_property
     def scale(self) -> dict[str, float]:
         """Rate, cost and power that no plan exceeds."""
         rate = _stealing_rate(self.pools) if self.stealing else _split_rate(self.pools)

@@ -39,8 +39,7 @@ def add_stealing(m: pyo.ConcreteModel, data: ProvisioningData, rates: float) -> 
     """Flows that go wherever they serve best; busy devices cost nothing more (other studies are refused)."""
     classes = range(len(data.class_share))
     m.flow = pyo.Var(m.POOLS, m.POOLS, classes, bounds=(0, 1), doc="flow[p,o,c], scaled")
-    most = [np.array([t.instances[t.config == j].max(initial=0.0) for j in range(len(t.config_prefill_s))])
-            for t in data.pools]  # fmt: skip
+    most = [t.most_instances for t in data.pools]
     prefill, decode = (
         _rates([getattr(t, f"config_{phase}_s") for t in data.pools], most, rates) for phase in ("prefill", "decode")
     )

@@ -115,8 +115,7 @@ def _of_stealing(m: pyo.ConcreteModel, data: ProvisioningData, price: Price) -> 
         t = data.pools[p]
         k = chosen(m, p, len(t.row))
         if t.config[k] == j and t.active[k]:
-            unit = float(np.where(t.config == j, t.instances, 0.0).max()) or 1.0
-            per_instance = price(row) * data.scale[RATE] / unit
+            per_instance = price(row) * data.scale[RATE] / float(t.most_instances[j])
             found.append(Worth("respect_capacity", p, per_instance * float(t.instances[k] / t.devices[k])))
     per_byte_s = data.scale[RATE] / data.widest_byte_s
     for (p, o), row in m.respect_link.items():

@@ -106,6 +106,11 @@ def small(seed: int) -> dict[str, Any]:
     }
 
 
+def space_of(study: Study) -> Any:
+    """The search space as its paradigm's own type, which the engine's protocol hides."""
+    return study.space
+
+
 def solved(data: PartitionData) -> tuple[pyo.ConcreteModel, Outcome]:
     model = program.build_model(data)
     return model, Solver(model, 0).solve(60.0)
@@ -140,7 +145,9 @@ def test_measured_micro_steps_are_exact(tmp_path: Path, micro_batch: list[int]) 
     exact = milp.explore(study, report=silent, stop=Stop())
     assert same(exact.points, wanted)
     assert len(wanted) > 2
-    assert any(len(v) for v in program.programs(study.space, study.envelope.objectives.names, {})[0].pools[0].levels_s)  # type: ignore[arg-type]
+    assert any(
+        len(v) for v in program.programs(space_of(study), study.envelope.objectives.names, {})[0].pools[0].levels_s
+    )
 
 
 # -- by hand -----------------------------------------------------------------------------------------
@@ -275,9 +282,9 @@ def test_random_staircases_with_odd_memories() -> None:
 def test_the_step_of_the_integers_is_the_models(seed: int) -> None:
     study = Study.from_dict(small(seed) | {"limits": {}})
     names = study.envelope.objectives.names
-    for data in program.programs(study.space, names, {}):  # type: ignore[arg-type]
+    for data in program.programs(space_of(study), names, {}):
         model, _ = solved(data)
-        plan = program.extract(model, data, study.space)  # type: ignore[arg-type]
+        plan = program.extract(model, data, space_of(study))
         assert plan.index is not None
         row = score_index(study, np.array([plan.index])).iloc[0]
         assert worked_out_s(model, data) == pytest.approx(row["step_time_s"], rel=1e-9)
@@ -316,7 +323,7 @@ def moderate() -> dict[str, Any]:
 
 def test_coefficients_stay_within_a_millionfold() -> None:
     study = Study.from_dict(moderate())
-    (data,) = program.programs(study.space, study.envelope.objectives.names, {})  # type: ignore[arg-type]
+    (data,) = program.programs(space_of(study), study.envelope.objectives.names, {})
     model = program.build_model(data)
     sizes = [
         abs(c)
@@ -330,12 +337,12 @@ def test_coefficients_stay_within_a_millionfold() -> None:
 def test_options_left_out_are_never_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     study = Study.from_dict(small(8))
     names = study.envelope.objectives.names
-    few = program.programs(study.space, names, {})  # type: ignore[arg-type]
+    few = program.programs(space_of(study), names, {})
     wanted = milp.explore(study, report=silent, stop=Stop()).points
     monkeypatch.setattr(
         dp_partition_data, "undominated", lambda _system, _pool, rows, _prices: np.full(len(rows), True)
     )
-    all_of_them = program.programs(study.space, names, {})  # type: ignore[arg-type]
+    all_of_them = program.programs(space_of(study), names, {})
     assert sum(len(t.row) for t in few[0].pools) < sum(len(t.row) for t in all_of_them[0].pools)
     assert same(milp.explore(study, report=silent, stop=Stop()).points, [tuple(p) for p in np.unique(wanted, axis=0)])
 
