@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.pp_blocks import Block, Frame, Served
+from dse.model.pp_blocks import Block, Frame, PlacedPipeline, Served
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -149,14 +149,6 @@ class Placements(Protocol):
         """Numeric columns of designs of the grid."""
         ...
 
-    def settings_of_placement(
-        self,
-        frame: Frame,
-        regime: Any,
-        chain: Sequence[tuple[Block, int]],
-        layers: Sequence[int],
-        modes: Sequence[Any],
-        link: int,
-    ) -> dict[str, str]:
+    def settings_of_placement(self, regime: Any, placed: PlacedPipeline) -> dict[str, str]:
         """The `--set` keys of a placement."""
         ...

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyomo.environ as pyo
 
-from dse.model.pp_blocks import flying, most_layers
+from dse.model.pp_blocks import PlacedPipeline, flying, most_layers
 
 from .pp_placement_data import PlacementData, Placements
 
@@ -26,11 +25,11 @@ def found_placement(m: pyo.ConcreteModel, data: PlacementData, space: Placements
         )
         chain.append((block, next(fits, block.zero_stages[-1])))
     link = max(data.frame.links, key=lambda i: pyo.value(m.use[i]))
-    return space.settings_of_placement(
-        data.frame,
-        data.regime,
-        chain,
-        [n + data.handed for n in layers],
-        [data.frame.modes[i[2]] for i in stages],
-        int(np.int64(link)),
+    placed = PlacedPipeline(
+        frame=data.frame,
+        chain=chain,
+        layers=[n + data.handed for n in layers],
+        modes=[data.frame.modes[i[2]] for i in stages],
+        link=link,
     )
+    return space.settings_of_placement(data.regime, placed)

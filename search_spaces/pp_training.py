@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.dp_pool import dp_table
-from dse.model.pp_blocks import Block, Frame
+from dse.model.pp_blocks import Block, Frame, PlacedPipeline
 from dse.model.pp_chain import PpSystem, configs_of, placement
 from dse.model.pp_step import steps_of
 from dse.model.pp_training import Evaluation, evaluate, screen
@@ -29,7 +29,6 @@ from dse.model.pp_training_explain import (
     recompute_text,
 )
 from dse.model.screening import Explanation, Screen
-from dse.model.training_memory import Recompute
 from dse.model.training_pool import TrainingSettings
 from dse.model.training_run import TrainingFleet
 
@@ -188,17 +187,9 @@ class PpSpace(TrainingSpace[PpProblem, PpSystem, Evaluation]):
         """Designs of one pool whose devices each run the whole model."""
         return placements.whole_models(self)
 
-    def settings_of_placement(
-        self,
-        frame: Frame,
-        regime: Regime,
-        chain: Sequence[tuple[Block, int]],
-        layers: Sequence[int],
-        modes: Sequence[Recompute],
-        link: int,
-    ) -> dict[str, str]:
+    def settings_of_placement(self, regime: Regime, placed: PlacedPipeline) -> dict[str, str]:
         """The `--set` keys of a placement."""
-        return placements.settings_of_placement(self, frame, regime, chain, layers, modes, link)
+        return placements.settings_of_placement(self, regime, placed)
 
     def settings_of(self, row: Mapping[str, Any]) -> dict[str, str]:
         """The `--set` keys that give a frame's row again; with the layout where it is not the balanced one."""

@@ -6,16 +6,15 @@ its pools come in any order, and every stage has a recompute mode of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.pp_blocks import Block, Frame, block_of
+from dse.model.pp_blocks import Block, Frame, PlacedPipeline, block_of
 from dse.model.pp_chain import PpSystem
-from dse.model.training_memory import Recompute
 
 from .training_options import Regime
 
@@ -101,17 +100,9 @@ def sets_micro_batch(frame: Frame, pool: int) -> bool:
     return bool((s.micro_batch[s.n > 0] == frame.micro_batch).any())
 
 
-def settings_of_placement(
-    space: PpSpace,
-    frame: Frame,
-    regime: Regime,
-    chain: Sequence[tuple[Block, int]],
-    layers: Sequence[int],
-    modes: Sequence[Recompute],
-    link: int,
-) -> dict[str, str]:
-    """The `--set` keys of a placement: `chain` holds blocks and their ZeRO stages, the first of the pipeline first."""
-    names = space.pool_names
+def settings_of_placement(space: PpSpace, regime: Regime, placed: PlacedPipeline) -> dict[str, str]:
+    """The `--set` keys of a placement."""
+    names, frame, modes = space.pool_names, placed.frame, placed.modes
     common = max(frame.modes, key=lambda mode: (modes.count(mode), -frame.modes.index(mode)))
     if frame.server is not None:
         common = frame.modes[0]
@@ -125,7 +116,7 @@ def settings_of_placement(
         "collect": str(regime.collect),
         **{f"n_{name}": "0" for name in names},
     }
-    used = [(b.pool, b.n, b.g, b.stages, zero) for b, zero in chain]
+    used = [(b.pool, b.n, b.g, b.stages, zero) for b, zero in placed.chain]
     if frame.server is not None:
         p, row = frame.server
         s = frame.system.fleet.settings[p]
@@ -133,14 +124,14 @@ def settings_of_placement(
     for p, n, g, stages, zero in used:
         values = {"n": n, "instance_size": g, "stages": stages, "zero_stage": zero, "micro_batch": frame.micro_batch}
         found |= {f"{key}_{names[p]}": str(value) for key, value in values.items()}
-    order = [b.pool for b, _ in chain]
+    order = [b.pool for b, _ in placed.chain]
     if order != sorted(order):
         found["pool_order"] = ",".join(names[p] for p in order)
     if any(mode != common for mode in modes):
         found |= {f"recompute_{s}": mode for s, mode in enumerate(modes, start=1)}
-    found |= {f"layers_{s}": str(n) for s, n in enumerate(layers, start=1)}
+    found |= {f"layers_{s}": str(n) for s, n in enumerate(placed.layers, start=1)}
     if len(used) > 1:
-        found["link"] = space.link_names[link]
+        found["link"] = space.link_names[placed.link]
     return found
 
 

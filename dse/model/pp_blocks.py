@@ -204,3 +204,17 @@ def served_by(frame: Frame, n_stages: Ints) -> Served:
         gradient_s=gradient,
         left_byte=left if pool.computes else np.full_like(left, -np.inf),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedPipeline:
+    """One placement inside a frame, the first stage of the pipeline first."""
+
+    frame: Frame
+    chain: Sequence[tuple[Block, int]]
+    """Blocks and their ZeRO stages."""
+    layers: Sequence[int]
+    """Of every stage, those handed to wafers included."""
+    modes: Sequence[Recompute]
+    """Of every stage."""
+    link: int

@@ -46,7 +46,7 @@ def chain_margin_byte(
             inside = by_stage(system, lambda work: replace(pool, work=work).one_layer_byte)  # noqa: B023 - called here
             left = np.minimum(pool.usable - inside, outside)
         else:
-            layer = by_stage(system, lambda work: replace(pool, work=work).layer_activations_byte(m, g))  # noqa: B023
+            layer = by_stage(system, lambda work: replace(pool, work=work).layer_activations_byte(m, g))  # noqa: B023 - too
             left = pool.usable - states - (chain.kept * layer)[which] * flying
         margin[:, p] = (left if here.all() else np.where(here[which], left, np.inf)).min(axis=1)
     return margin, beyond
