@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dse.cluster import Workers
 from dse.errors import MethodError
-from dse.pareto import RunningFront, minimised, signed
+from dse.pareto import GatheredFront, RunningFront, minimised, signed
 from dse.progress import Progress, Report, Stop
 from dse.resolve import Study
 from dse.scoring import bounds_of, serves, violation, within_bounds
@@ -23,6 +23,8 @@ Bools = NDArray[np.bool_]
 SCREENED_PER_S = 2e7
 """Designs screened a second on one core, for estimates (benchmarks/RESULTS.md)."""
 TASKS_PER_WORKER = 8
+PRUNED_DESIGNS = 20_000_000
+"""Larger spaces are pruned where that loses nothing; below, looking at every design takes about a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,10 @@ class Found:
     nearest: int = -1
     """Design that breaks the limits least, while none meets them."""
     nearest_violation: float = field(default=np.inf)
+    pruned: bool = False
+    """Whether designs were dropped unseen; `candidates` then counts fleets, and parts of them, that were compared."""
+    scored: int = 0
+    """Of a pruned space: designs scored by the model."""
 
 
 def refusal(study: Study) -> str:
@@ -51,11 +57,51 @@ def refusal(study: Study) -> str:
     return f"exhaustive: {refused}" if refused else ""
 
 
+def prunes(study: Study) -> bool:
+    """Whether `explore` drops designs unseen: a space worth it, and a study that loses nothing by it."""
+    return study.space.n_designs > PRUNED_DESIGNS and not pruning_refusal(study)
+
+
+def pruning_refusal(study: Study) -> str:
+    """Why every design has to be looked at; empty where some can be dropped unseen and the frontier stays exact."""
+    return study.space.pruning_refusal(study.envelope.objectives.names, bounds_of(study))
+
+
 def explore(study: Study, *, workers: int, address: str, report: Report, stop: Stop) -> Found:
     """The exact frontier of the whole grid."""
     refused = refusal(study)
     if refused:
         raise MethodError(refused)
+    if prunes(study):
+        return explore_pruned(study, report=report, stop=stop)
+    return enumerate_all(study, workers=workers, address=address, report=report, stop=stop)
+
+
+def explore_pruned(study: Study, *, report: Report, stop: Stop) -> Found:
+    """The exact frontier of the grid, one design for each of its points, by what no design can be better than."""
+    objectives, bounds = study.envelope.objectives.names, bounds_of(study)
+    best = GatheredFront(len(objectives))
+    total = Found(best.front.points, best.front.index, pruned=True)
+    for lot in study.space.pruned(objectives, bounds, best.front):
+        total.candidates += lot.n_compared
+        if len(lot.index):
+            total.scored += len(lot.index)
+            screen = study.space.screen_index(lot.index)
+            known = {name: bound for name, bound in bounds.items() if name in screen.columns}
+            good = np.flatnonzero(screen.feasible & within_bounds(screen.columns, known, exact=screen.exact))
+            values = {o: screen.columns[o][good] for o in objectives}
+            best.add(minimised(values, objectives), lot.index[good])
+        report(_progress(0, 0, total, best.front, stop))
+        if stop.asked():
+            break
+    best.settle()
+    order = np.argsort(best.front.index)
+    total.points, total.index = best.front.points[order], best.front.index[order]
+    return total
+
+
+def enumerate_all(study: Study, *, workers: int, address: str, report: Report, stop: Stop) -> Found:
+    """The exact frontier of the grid by looking at every design."""
     n_units = study.space.n_units()
     per_task = max(1, n_units // (TASKS_PER_WORKER * max(workers, 1)) if workers > 1 else 64)
     per_task = min(per_task, 256)

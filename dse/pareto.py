@@ -29,6 +29,9 @@ FINITE = 1e200
 _BINS = {1: 4096, 2: 128, 3: 32}
 """Cells per axis of the running front's lookup, by number of axes: all fit in cache."""
 
+LEAST_MERGED = 16_384
+"""Points that wait before they are merged into a gathered front."""
+
 
 def signed(columns: Mapping[str, NDArray[np.generic]], objectives: Sequence[str]) -> list[Floats]:
     """Objective columns turned so that smaller is better."""
@@ -136,3 +139,35 @@ class RunningFront:
             np.minimum.accumulate(lower, axis=axis, out=lower)
         table = lower[(slice(0, bins),) * n_axes]
         self._table = np.ascontiguousarray(table + np.abs(table) * ROUNDING)
+
+
+class GatheredFront:
+    """A running front of points that come in many small lots; of equal points the first stays.
+
+    What comes waits until it is worth merging, so that a large front is not sorted again for a few points.
+    """
+
+    def __init__(self, n_objectives: int) -> None:
+        self.front = RunningFront(n_objectives)
+        self._waiting: list[tuple[Floats, Ints]] = []
+        self._n_waiting = 0
+
+    def add(self, points: Floats, index: Ints) -> None:
+        """Adds points, which are merged when enough wait."""
+        if not len(points):
+            return
+        self._waiting.append((points, index))
+        self._n_waiting += len(points)
+        if self._n_waiting >= max(LEAST_MERGED, len(self.front) // 2):
+            self.settle()
+
+    def settle(self) -> None:
+        """Merges what waits."""
+        if not self._n_waiting:
+            return
+        points, index = (np.concatenate(lot) for lot in zip(*self._waiting, strict=True))
+        self._waiting, self._n_waiting = [], 0
+        known = np.concatenate([self.front.points, points])
+        first = np.unique(known, axis=0, return_index=True)[1]
+        new = np.sort(first[first >= len(self.front)]) - len(self.front)
+        self.front.merge(points[new], index[new])
