@@ -99,6 +99,8 @@ def compared(values: Sequence[Floats]) -> Floats:
 
 def in_tiles(parts: Parts) -> Parts:
     """Ordered so that a tile holds parts that are alike: halves of halves, along whatever spreads most."""
+    if len(parts) <= TILE:
+        return parts
     values = np.stack([parts.rate, parts.usd_per_h, parts.power_w, parts.largest], axis=1)
     spread = np.ptp(values, axis=0)
     scaled = values / np.where(spread > 0, spread, 1.0)
@@ -113,7 +115,7 @@ def in_tiles(parts: Parts) -> Parts:
         half = -(-len(at) // (2 * TILE)) * TILE  # whole tiles, so that later cuts fall between them
         order = np.argpartition(scaled[at, axis], half - 1)
         todo += [at[order[half:]], at[order[:half]]]
-    return parts.take(np.concatenate(done)) if done else parts
+    return parts.take(np.concatenate(done))
 
 
 def best_of_tiles(parts: Parts) -> Parts:
