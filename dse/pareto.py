@@ -53,18 +53,22 @@ def minimised(columns: Mapping[str, NDArray[np.generic]], objectives: Sequence[s
     return np.asarray(np.ldexp(np.round(mantissa * _DIGITS) / _DIGITS, exponent))
 
 
-def nondominated(points: Floats) -> Bools:
-    """Which rows of a minimised matrix no other row dominates.
+def nondominated(points: Floats, *, distinct: bool = False) -> Bools:
+    """Which rows of a minimised matrix no other row dominates; with `distinct` only the first of equal rows.
 
     >>> nondominated(np.array([[1.0, 2.0], [2.0, 1.0], [2.0, 2.0], [1.0, 2.0], [np.nan, 0.0]])).tolist()
     [True, True, False, True, False]
+    >>> nondominated(np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 2.0]]), distinct=True).tolist()
+    [True, True, False]
     """
     result = np.zeros(len(points), dtype=np.bool_)
     sound = np.flatnonzero(~np.isnan(points).any(axis=1))
     if len(sound) and points.shape[1] == 1:
         result[sound] = points[sound, 0] == points[sound, 0].min()
+        if distinct:
+            result[sound[int(points[sound, 0].argmin()) + 1 :]] = False
     elif len(sound):
-        result[sound] = moocore.is_nondominated(points[sound], keep_weakly=True)
+        result[sound] = moocore.is_nondominated(points[sound], keep_weakly=not distinct)
     return result
 
 
@@ -112,13 +116,13 @@ class RunningFront:
         scaled = (np.minimum(values, FINITE) - self._low[axis]) * self._scale[axis]
         return np.clip(scaled, 0.0, bins - 1.0).astype(np.intp)
 
-    def merge(self, points: Floats, index: Ints) -> None:
-        """Adds points and drops what is dominated."""
+    def merge(self, points: Floats, index: Ints, *, distinct: bool = False) -> None:
+        """Adds points and drops what is dominated; with `distinct` also what equals an earlier one."""
         if not len(points):
             return
         together = np.concatenate([self.points, points])
         numbers = np.concatenate([self.index, index])
-        keep = nondominated(together)
+        keep = nondominated(together, distinct=distinct)
         self.points, self.index = together[keep], numbers[keep]
         if self.points.shape[1] == 1:
             self._table = self.points
@@ -167,7 +171,4 @@ class GatheredFront:
             return
         points, index = (np.concatenate(lot) for lot in zip(*self._waiting, strict=True))
         self._waiting, self._n_waiting = [], 0
-        known = np.concatenate([self.front.points, points])
-        first = np.unique(known, axis=0, return_index=True)[1]
-        new = np.sort(first[first >= len(self.front)]) - len(self.front)
-        self.front.merge(points[new], index[new])
+        self.front.merge(points, index, distinct=True)
