@@ -80,7 +80,7 @@ def explore(study: Study, *, workers: int, address: str, report: Report, stop: S
 def explore_pruned(study: Study, *, report: Report, stop: Stop) -> Found:
     """The exact frontier of the grid, one design for each of its points, by what no design can be better than."""
     objectives, bounds = study.envelope.objectives.names, bounds_of(study)
-    best = GatheredFront(len(objectives))
+    best = GatheredFront(len(objectives), distinct=True)
     total = Found(best.front.points, best.front.index, pruned=True)
     for lot in study.space.pruned(objectives, bounds, best.front):
         total.candidates += lot.n_compared
@@ -94,10 +94,7 @@ def explore_pruned(study: Study, *, report: Report, stop: Stop) -> Found:
         report(_progress(0, 0, total, best.front, stop))
         if stop.asked():
             break
-    best.settle()
-    order = np.argsort(best.front.index)
-    total.points, total.index = best.front.points[order], best.front.index[order]
-    return total
+    return _finished(total, best)
 
 
 def enumerate_all(study: Study, *, workers: int, address: str, report: Report, stop: Stop) -> Found:
@@ -106,31 +103,37 @@ def enumerate_all(study: Study, *, workers: int, address: str, report: Report, s
     per_task = max(1, n_units // (TASKS_PER_WORKER * max(workers, 1)) if workers > 1 else 64)
     per_task = min(per_task, 256)
     chunks = [Chunk(first=i, last=min(i + per_task, n_units)) for i in range(0, n_units, per_task)]
-    front = RunningFront(len(study.envelope.objectives.names))
-    total = Found(front.points, front.index)
+    gathered = GatheredFront(len(study.envelope.objectives.names))
+    total = Found(gathered.front.points, gathered.front.index)
     estimated_s = study.space.n_designs / SCREENED_PER_S
     with Workers(search_chunk, study, workers=workers, address=address) as pool:
         if not pool.worth_ray(estimated_s):
-            _search_here(study, front, total, report, stop)
+            _search_here(study, gathered, total, report, stop)
         else:
             for done, (_, found) in enumerate(pool.map(chunks, estimated_s=estimated_s), start=1):
-                front.merge(found.points, found.index)
+                gathered.add(found.points, found.index)
                 _count(total, found)
-                report(_progress(done * per_task, n_units, total, front, stop))
+                report(_progress(done * per_task, n_units, total, gathered.front, stop))
                 if stop.asked():
                     break
-    order = np.argsort(front.index)
-    total.points, total.index = front.points[order], front.index[order]
+    return _finished(total, gathered)
+
+
+def _finished(total: Found, gathered: GatheredFront) -> Found:
+    """What was found, with the front in the order of the grid."""
+    gathered.settle()
+    order = np.argsort(gathered.front.index)
+    total.points, total.index = gathered.front.points[order], gathered.front.index[order]
     return total
 
 
-def _search_here(study: Study, front: RunningFront, total: Found, report: Report, stop: Stop) -> None:
+def _search_here(study: Study, gathered: GatheredFront, total: Found, report: Report, stop: Stop) -> None:
     """All blocks one after the other, until there is no time left."""
     n_units = study.space.n_units()
     for done, unit in enumerate(study.space.units(), start=1):
-        _search_unit(study, unit, front, total)
+        _search_unit(study, unit, gathered, total)
         if done % 16 == 0 or done == n_units:
-            report(_progress(done, n_units, total, front, stop))
+            report(_progress(done, n_units, total, gathered.front, stop))
         if stop.asked():
             return
 
@@ -155,15 +158,14 @@ def _count(total: Found, part: Found) -> None:
 
 def search_chunk(study: Study, chunk: Chunk) -> Found:
     """Front of a range of blocks; what a worker runs."""
-    front = RunningFront(len(study.envelope.objectives.names))
-    found = Found(front.points, front.index)
+    gathered = GatheredFront(len(study.envelope.objectives.names))
+    found = Found(gathered.front.points, gathered.front.index)
     for unit in islice(study.space.units(), chunk.first, chunk.last):
-        _search_unit(study, unit, front, found)
-    found.points, found.index = front.points, front.index
-    return found
+        _search_unit(study, unit, gathered, found)
+    return _finished(found, gathered)
 
 
-def _search_unit(study: Study, unit: object, front: RunningFront, found: Found) -> None:
+def _search_unit(study: Study, unit: object, gathered: GatheredFront, found: Found) -> None:
     """Screens one block and merges what may be on the front, scored first where screening only bounds it."""
     screen, legal, first = study.space.screen_unit(unit)
     found.candidates += int(np.count_nonzero(legal))
@@ -173,7 +175,7 @@ def _search_unit(study: Study, unit: object, front: RunningFront, found: Found) 
     bounds = bounds_of(study)
     screened = {name: bound for name, bound in bounds.items() if name in known}
     within = possible & within_bounds(known, screened, exact=screen.exact)
-    if not len(front):
+    if gathered.empty:
         _note_nearest(found, possible & ~within, known, bounds, first)
     objectives = study.envelope.objectives.names
     rows = np.flatnonzero(within)
@@ -182,21 +184,23 @@ def _search_unit(study: Study, unit: object, front: RunningFront, found: Found) 
     complete = all(o in known for o in objectives)
     if complete:
         values = {o: known[o].reshape(-1)[rows] for o in objectives}
-        keep = front.may_improve(signed(values, objectives))
+        keep = gathered.front.may_improve(signed(values, objectives))
         rows, values = rows[keep], {o: v[keep] for o, v in values.items()}
     if not len(rows):
         return
     if complete and screen.exact and all(b in known for b in bounds):
-        front.merge(minimised(values, objectives), rows + first)
+        gathered.add(minimised(values, objectives), rows + first)
     else:
-        _score_and_merge(study, rows + first, front, bounds)
+        _score_and_merge(study, rows + first, gathered, bounds)
 
 
-def _score_and_merge(study: Study, index: Ints, front: RunningFront, bounds: Mapping[str, tuple[float, float]]) -> None:
+def _score_and_merge(
+    study: Study, index: Ints, gathered: GatheredFront, bounds: Mapping[str, tuple[float, float]]
+) -> None:
     """Scores what screening only bounds, and merges what is feasible."""
     columns = study.space.numbers(index)
     good = serves(columns) & within_bounds(columns, bounds, exact=True)
-    front.merge(minimised(columns, study.envelope.objectives.names)[good], index[good])
+    gathered.add(minimised(columns, study.envelope.objectives.names)[good], index[good])
 
 
 def _note_nearest(

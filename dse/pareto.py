@@ -146,15 +146,22 @@ class RunningFront:
 
 
 class GatheredFront:
-    """A running front of points that come in many small lots; of equal points the first stays.
+    """A running front of points that come in many small lots; with `distinct` only the first of equal points stays.
 
-    What comes waits until it is worth merging, so that a large front is not sorted again for a few points.
+    What comes waits until it is worth merging, so that a large front is not sorted again for a few points. `settle`
+    brings `front` up to date.
     """
 
-    def __init__(self, n_objectives: int) -> None:
+    def __init__(self, n_objectives: int, *, distinct: bool = False) -> None:
         self.front = RunningFront(n_objectives)
+        self._distinct = distinct
         self._waiting: list[tuple[Floats, Ints]] = []
         self._n_waiting = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether no point has come yet."""
+        return not len(self.front) and not self._n_waiting
 
     def add(self, points: Floats, index: Ints) -> None:
         """Adds points, which are merged when enough wait."""
@@ -171,4 +178,4 @@ class GatheredFront:
             return
         points, index = (np.concatenate(lot) for lot in zip(*self._waiting, strict=True))
         self._waiting, self._n_waiting = [], 0
-        self.front.merge(points, index, distinct=True)
+        self.front.merge(points, index, distinct=self._distinct)

@@ -166,7 +166,7 @@ def _promising(
 
 def front_of(a: Parts, b: Parts, join: Join, judge: Judge, n_values: int) -> tuple[Parts, int]:
     """The wholes of two lists that no other equals or betters, and how many pairs were compared."""
-    best, n_compared = GatheredFront(n_values), 0
+    best, n_compared = GatheredFront(n_values, distinct=True), 0
     for left, right, n in joined(a, b, join, judge, best.front):
         n_compared += n
         values, _ = judge(join(a.take(left), b.take(right)))
