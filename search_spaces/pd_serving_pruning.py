@@ -34,7 +34,6 @@ from numpy.typing import NDArray
 from dse.model.cost import usd_per_mtok
 from dse.model.links import pairs_of
 from dse.model.serving_pool import BOTH, DECODE, PREFILL
-from dse.model.serving_system import System
 from dse.pareto import RunningFront, signed
 
 from .partial_fleets import Join, Judge, Parts, added, front_of, in_tiles, joined, joined_rows
@@ -287,7 +286,11 @@ class Patterns:
         for roles in product((BOTH, DECODE, PREFILL), repeat=n_pools):
             prefill, decode, rest = (tuple(p for p in range(n_pools) if roles[p] == r) for r in (PREFILL, DECODE, BOTH))
             for linked in self.ways(prefill, decode):
-                yield from self._of_pattern(prefill, decode, rest, linked, front)
+                first, second, join = self.pattern(prefill, decode, rest, linked)
+                for left, right, n in joined(first, second, join, self.whole_judge, front):
+                    compared, self.n_compared = self.n_compared + n, 0
+                    rows = joined_rows(first.take(left), second.take(right))
+                    yield Pruned(self._index(linked.way, rows), compared)
 
     def _alone(self) -> Ints:
         """One pool that does both, whatever roles are listed (N, P)."""
@@ -301,20 +304,18 @@ class Patterns:
                 rows.append(fleet)
         return np.concatenate(rows) if rows else np.zeros((0, len(absent)), dtype=np.int64)
 
-    def _of_pattern(
-        self, prefill: tuple[int, ...], decode: tuple[int, ...], rest: tuple[int, ...], linked: Linked, front: RunningFront
-    ) -> Iterator[Pruned]:
+    def pattern(
+        self, prefill: tuple[int, ...], decode: tuple[int, ...], rest: tuple[int, ...], linked: Linked
+    ) -> tuple[Parts, Parts, Join]:
+        """The two lists whose wholes are a pattern's designs: prefill and decode, or these joined, and the rest."""
         first, second = self.side(PREFILL, prefill, linked.way, linked.full), self.side(DECODE, decode, 0, linked.full)
-        beside, cross = self.side(BOTH, rest, 0, np.inf), self._cross(linked)
-        if rest:
-            judge, n_values = self._side_judge(np.inf)
-            crossed, n = front_of(first, second, cross, judge, n_values)
-            self.n_compared += n
-            first, second, cross = in_tiles(crossed), beside, added
-        for left, right, n in joined(first, second, cross, self.whole_judge, front):
-            compared, self.n_compared = self.n_compared + n, 0
-            rows = joined_rows(first.take(left), second.take(right))
-            yield Pruned(self._index(linked.way, rows), compared)
+        cross = self._cross(linked)
+        if not rest:
+            return first, second, cross
+        judge, n_values = self._side_judge(np.inf)
+        crossed, n = front_of(first, second, cross, judge, n_values)
+        self.n_compared += n
+        return in_tiles(crossed), self.side(BOTH, rest, 0, np.inf), added
 
     def _index(self, way: int, rows: Ints) -> Ints:
-        return self.space.grid.encode(self.regime, np.int64(way), list(rows.T))
+        return self.space.grid.encode(self.regime, np.full(len(rows), way, dtype=np.int64), list(rows.T))

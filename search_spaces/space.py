@@ -33,7 +33,7 @@ class Step(NamedTuple):
 class Pruned(NamedTuple):
     """Designs that may be on the frontier, out of many that need no look."""
 
-    index: Ints
+    designs: Ints
     """Their grid indices: legal, and able to run."""
     n_compared: int
     """Fleets and parts of fleets that were compared, one by one, to find them."""

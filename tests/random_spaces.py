@@ -46,10 +46,15 @@ def random_space(seed: int) -> dict[str, Any]:
 
 def _requests(rng: random.Random) -> list[dict[str, Any]]:
     share = rng.choice([1.0, 0.7])
-    shapes = [{"share": share}] + ([{"share": 1.0 - share}] if share < 1 else [])
     return [
-        s | {"name": f"c{i}", "input_tokens": rng.choice([256, 1024, 4096]), "output_tokens": rng.choice([32, 256, 900])}
-        for i, s in enumerate(shapes)
+        {
+            "name": f"c{i}",
+            "share": part,
+            "input_tokens": rng.choice([256, 1024, 4096]),
+            "output_tokens": rng.choice([32, 256, 900]),
+        }
+        for i, part in enumerate((share, 1.0 - share))
+        if part > 0
     ]
 
 
