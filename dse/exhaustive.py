@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -16,6 +17,7 @@ from dse.pareto import GatheredFront, RunningFront, minimised, signed
 from dse.progress import Progress, Report, Stop
 from dse.resolve import Study
 from dse.scoring import bounds_of, serves, violation, within_bounds
+from search_spaces.partial_fleets import TooManyPartsError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -24,6 +26,7 @@ Bools = NDArray[np.bool_]
 SCREENED_PER_S = 1e7
 """Designs screened and merged a second on one core, for estimates (benchmarks/RESULTS.md)."""
 TASKS_PER_WORKER = 8
+TOO_MANY_PARTS = "too many partial fleets of which none is worse than another"
 PRUNED_DESIGNS = 20_000_000
 """Larger spaces are pruned where that loses nothing; below, looking at every design takes about a second."""
 
@@ -73,7 +76,7 @@ def pruning(study: Study, found: Found) -> dict[str, Any]:
     if study.space.n_designs <= PRUNED_DESIGNS:
         return {}
     if not found.pruned:
-        return {"pruned": None, "not_pruned_because": pruning_refusal(study)}
+        return {"pruned": None, "not_pruned_because": pruning_refusal(study) or TOO_MANY_PARTS}
     unseen = study.space.n_designs - found.scored
     return {"pruned": {"judged_in_bulk": unseen, "fleets_compared": found.candidates, "scored": found.scored}}
 
@@ -84,7 +87,8 @@ def explore(study: Study, *, workers: int, address: str, report: Report, stop: S
     if refused:
         raise MethodError(refused)
     if prunes(study):
-        return explore_pruned(study, report=report, stop=stop)
+        with suppress(TooManyPartsError):
+            return explore_pruned(study, report=report, stop=stop)
     return enumerate_all(study, workers=workers, address=address, report=report, stop=stop)
 
 

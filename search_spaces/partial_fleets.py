@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.errors import DseError
 from dse.pareto import GatheredFront, RunningFront
 
 Floats = NDArray[np.float64]
@@ -28,8 +29,14 @@ TILES_AT_ONCE = 4096
 """Tiles that are tested against the front in one call."""
 SEEDS = 128
 """Parts of each side, evenly spread, whose wholes are merged first: a front that discards tiles early."""
+MOST_PARTS = 2_000_000
+"""Parts that a list may keep: some hundred MiB."""
 _DIGITS = 2.0**44
 """Parts that differ by less than a share of 1e-13 are alike: the rounding of a sum makes no front."""
+
+
+class TooManyPartsError(DseError, ValueError):
+    """A list of partial fleets, none worse than another, that would not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +178,8 @@ def front_of(a: Parts, b: Parts, join: Join, judge: Judge, n_values: int) -> tup
         n_compared += n
         values, _ = judge(join(a.take(left), b.take(right)))
         best.add(compared(values), left * len(b) + right)
+        if len(best.front) > MOST_PARTS:
+            raise TooManyPartsError(f"more than {MOST_PARTS:,} partial fleets of which none is worse than another")
     best.settle()
     left, right = np.divmod(best.front.index, max(len(b), 1))
     parts_a, parts_b = a.take(left), b.take(right)

@@ -285,12 +285,17 @@ class Patterns:
         n_pools = len(self.system.tables)
         for roles in product((BOTH, DECODE, PREFILL), repeat=n_pools):
             prefill, decode, rest = (tuple(p for p in range(n_pools) if roles[p] == r) for r in (PREFILL, DECODE, BOTH))
+            if bool(prefill) != bool(decode) and all(self._may_be_absent(p) for p in prefill + decode):
+                continue  # no worse without these pools: they have no one to work with
             for linked in self.ways(prefill, decode):
                 first, second, join = self.pattern(prefill, decode, rest, linked)
                 for left, right, n in joined(first, second, join, self.whole_judge, front):
                     compared, self.n_compared = self.n_compared + n, 0
                     rows = joined_rows(first.take(left), second.take(right))
                     yield Pruned(self._index(linked.way, rows), compared)
+
+    def _may_be_absent(self, p: int) -> bool:
+        return bool((~self.system.tables[p].active & self.allowed(p)).any())
 
     def _alone(self) -> Ints:
         """One pool that does both, whatever roles are listed (N, P)."""
@@ -310,6 +315,8 @@ class Patterns:
         """The two lists whose wholes are a pattern's designs: prefill and decode, or these joined, and the rest."""
         first, second = self.side(PREFILL, prefill, linked.way, linked.full), self.side(DECODE, decode, 0, linked.full)
         cross = self._cross(linked)
+        if not prefill and not decode and len(rest) > 1:  # their own front would be larger than what is left of it
+            return self.side(BOTH, rest[:-1], 0, np.inf), self.side(BOTH, rest[-1:], 0, np.inf), added
         if not rest:
             return first, second, cross
         judge, n_values = self._side_judge(np.inf)
