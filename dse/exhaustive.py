@@ -23,9 +23,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-SCREENED_PER_S = 1e7
+SCREENED_PER_S = 2e7
 """Designs screened and merged a second on one core, for estimates (benchmarks/RESULTS.md)."""
 TASKS_PER_WORKER = 8
+MOST_UNITS_PER_TASK = 512
+"""Long tasks pay for their start; a stop waits for the tasks that run."""
+SEED_UNITS = 32
+"""Blocks, evenly spread, that are looked at first: their front discards early what every part of the grid has."""
 TOO_MANY_PARTS = "too many partial fleets of which none is worse than another"
 PRUNED_DESIGNS = 20_000_000
 """Larger spaces are pruned where that loses nothing; below, looking at every design takes about a second."""
@@ -37,6 +41,15 @@ class Chunk:
 
     first: int
     last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What every chunk starts from: the study, and the front of some of its blocks."""
+
+    study: Study
+    points: Floats
+    index: Ints
 
 
 @dataclass(slots=True)
@@ -116,12 +129,13 @@ def enumerate_all(study: Study, *, workers: int, address: str, report: Report, s
     """The exact frontier of the grid by looking at every design."""
     n_units = study.space.n_units()
     per_task = max(1, n_units // (TASKS_PER_WORKER * max(workers, 1)) if workers > 1 else 64)
-    per_task = min(per_task, 256)
+    per_task = min(per_task, MOST_UNITS_PER_TASK)
     chunks = [Chunk(first=i, last=min(i + per_task, n_units)) for i in range(0, n_units, per_task)]
-    gathered = GatheredFront(len(study.envelope.objectives.names))
+    seed = _seed(study, max(1, n_units // SEED_UNITS))
+    gathered = _seeded(seed)
     total = Found(gathered.front.points, gathered.front.index)
     estimated_s = study.space.n_designs / SCREENED_PER_S
-    with Workers(search_chunk, study, workers=workers, address=address) as pool:
+    with Workers(search_chunk, seed, workers=workers, address=address) as pool:
         if not pool.worth_ray(estimated_s):
             _search_here(study, gathered, total, report, stop)
         else:
@@ -135,9 +149,9 @@ def enumerate_all(study: Study, *, workers: int, address: str, report: Report, s
 
 
 def _finished(total: Found, gathered: GatheredFront) -> Found:
-    """What was found, with the front in the order of the grid."""
+    """What was found, with the front in the order of the grid, each design once."""
     gathered.settle()
-    order = np.argsort(gathered.front.index)
+    order = np.unique(gathered.front.index, return_index=True)[1]
     total.points, total.index = gathered.front.points[order], gathered.front.index[order]
     return total
 
@@ -171,13 +185,34 @@ def _count(total: Found, part: Found) -> None:
         total.nearest, total.nearest_violation = part.nearest, part.nearest_violation
 
 
-def search_chunk(study: Study, chunk: Chunk) -> Found:
-    """Front of a range of blocks; what a worker runs."""
+def _seed(study: Study, every: int) -> Shared:
+    """The front of one block in so many."""
     gathered = GatheredFront(len(study.envelope.objectives.names))
     found = Found(gathered.front.points, gathered.front.index)
-    for unit in islice(study.space.units(), chunk.first, chunk.last):
+    for unit in islice(study.space.units(), 0, None, every) if every > 1 else ():
         _search_unit(study, unit, gathered, found)
-    return _finished(found, gathered)
+    found = _finished(found, gathered)
+    return Shared(study=study, points=found.points, index=found.index)
+
+
+def _seeded(shared: Shared) -> GatheredFront:
+    """A front that knows what the seed found."""
+    gathered = GatheredFront(len(shared.study.envelope.objectives.names))
+    gathered.add(shared.points, shared.index)
+    gathered.settle()
+    return gathered
+
+
+def search_chunk(shared: Shared, chunk: Chunk) -> Found:
+    """Front of a range of blocks, less what the seed dominates; what a worker runs."""
+    gathered = _seeded(shared)
+    found = Found(gathered.front.points, gathered.front.index)
+    for unit in islice(shared.study.space.units(), chunk.first, chunk.last):
+        _search_unit(shared.study, unit, gathered, found)
+    found = _finished(found, gathered)
+    new = ~np.isin(found.index, shared.index)
+    found.points, found.index = found.points[new], found.index[new]
+    return found
 
 
 def _search_unit(study: Study, unit: object, gathered: GatheredFront, found: Found) -> None:
