@@ -37,7 +37,7 @@ from formulations.plan import Plan
 AUTO_EXHAUSTIVE_DESIGNS = 1_000_000_000
 """`auto` enumerates spaces up to this size: some minutes on one core."""
 AUTO_PRUNED_DESIGNS = 10_000_000_000_000
-"""`auto` takes the grid up to this size where designs can be dropped unseen."""
+"""`auto` takes the grid up to this size where designs can be dropped unseen, and all pools have few settings."""
 KEPT_CANDIDATES = 20_000
 AGREE = 1e-9
 RUN_FILES = ("study.toml", "frontier.csv", "candidates.parquet", "run.json", "report.html")
@@ -79,7 +79,8 @@ def choose_method(study: Study) -> tuple[str, str]:
     no_enumeration = exhaustive.refusal(study)
     if not no_enumeration and n <= AUTO_EXHAUSTIVE_DESIGNS:
         return "exhaustive", f"the grid has {n:,} designs, at most {AUTO_EXHAUSTIVE_DESIGNS:,} are enumerated"
-    if not no_enumeration and n <= AUTO_PRUNED_DESIGNS and exhaustive.prunes(study):
+    few = n <= AUTO_PRUNED_DESIGNS and study.space.n_options <= study.paradigm.most_options
+    if not no_enumeration and few and exhaustive.prunes(study):
         return "exhaustive", f"of the grid's {n:,} designs those that cannot be on the frontier are dropped unseen"
     no_milp = milp.refusal(study)
     n_options = study.space.n_options

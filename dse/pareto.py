@@ -29,6 +29,10 @@ FINITE = 1e200
 _BINS = {1: 4096, 2: 128, 3: 32}
 """Cells per axis of the running front's lookup, by number of axes: all fit in cache."""
 
+_LARGE_FRONT = 10_000
+_BINS_OF_LARGE = {1: 4096, 2: 512, 3: 64}
+"""The same for a front of more points than that: a miss of the cache costs less than a point that is kept."""
+
 LEAST_MERGED = 16_384
 """Points that wait before they are merged into a gathered front."""
 
@@ -95,6 +99,7 @@ class RunningFront:
         self.points: Floats = np.empty((0, n_objectives))
         self.index: Ints = np.empty(0, dtype=np.int64)
         self._table: Floats | None = None
+        self._bins = 1
         self._low, self._scale = np.zeros(n_objectives - 1), np.ones(n_objectives - 1)
 
     def __len__(self) -> int:
@@ -112,9 +117,8 @@ class RunningFront:
         return np.asarray(first <= self._table[cells])
 
     def _cell(self, axis: int, values: Floats) -> NDArray[np.intp]:
-        bins = _BINS[len(self._low)]
         scaled = (np.minimum(values, FINITE) - self._low[axis]) * self._scale[axis]
-        return np.clip(scaled, 0.0, bins - 1.0).astype(np.intp)
+        return np.clip(scaled, 0.0, self._bins - 1.0).astype(np.intp)
 
     def merge(self, points: Floats, index: Ints, *, distinct: bool = False) -> None:
         """Adds points and drops what is dominated; with `distinct` also what equals an earlier one."""
@@ -132,7 +136,7 @@ class RunningFront:
     def _build(self) -> None:
         rest = np.minimum(self.points[:, 1:], FINITE)
         n_axes = rest.shape[1]
-        bins = _BINS[n_axes]
+        self._bins = bins = (_BINS if len(self.points) < _LARGE_FRONT else _BINS_OF_LARGE)[n_axes]
         self._low = rest.min(axis=0)
         width = rest.max(axis=0) - self._low
         self._scale = np.where(width > 0, (bins - 1) / np.where(width > 0, width, 1.0), 0.0)
