@@ -107,6 +107,25 @@ def test_the_front_of_two_lists_is_that_of_their_product_and_no_block_is_larger_
     assert max(n for _, _, n in lots) <= partial_fleets.TILE**2
 
 
+def test_chunks_that_start_from_a_seed_give_every_design_of_the_front_once() -> None:
+    study = Study.from_dict(small_study(pool=[
+        {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 400}},
+        {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 40}},
+    ]))  # fmt: skip
+    whole = exhaustive.enumerate_all(study, workers=1, address="local", report=silent, stop=Stop())
+    seed = exhaustive._seed(study, 3)
+    n_units = study.space.n_units()
+    assert n_units > 6
+    assert len(seed.index)
+    chunks = [exhaustive.Chunk(first=i, last=min(i + 2, n_units)) for i in range(0, n_units, 2)]
+    parts = [exhaustive.search_chunk(seed, chunk) for chunk in chunks]
+    index = np.concatenate([seed.index, *(p.index for p in parts)])
+    points = np.concatenate([seed.points, *(p.points for p in parts)])
+    keep = nondominated(points)
+    assert sorted(index[keep]) == whole.index.tolist()
+    assert sum(p.candidates for p in parts) == whole.candidates
+
+
 def test_a_gathered_front_is_that_of_all_points() -> None:
     points = np.round(np.random.default_rng(1).random((5000, 3)), 1)
     keeps_ties, distinct = GatheredFront(3), GatheredFront(3, distinct=True)
