@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from enumeration import enumeration_table
 from frontiers import frontier_tables
 from placement import placement_table
 from training import training_table
@@ -213,6 +214,10 @@ def main() -> None:
         "## Memory of a whole exhaustive run",
         "",
         *memory_table(),
+        "",
+        "## Exact enumeration, one by one and pruned (`python benchmarks/enumeration.py`)",
+        "",
+        *enumeration_table(),
         "",
         "## The exact frontier of six device kinds (`benchmarks/six_kinds.toml`)",
         "",

@@ -36,6 +36,8 @@ from formulations.plan import Plan
 
 AUTO_EXHAUSTIVE_DESIGNS = 1_000_000_000
 """`auto` enumerates spaces up to this size: some minutes on one core."""
+AUTO_PRUNED_DESIGNS = 10_000_000_000_000
+"""`auto` takes the grid up to this size where designs can be dropped unseen, and all pools have few settings."""
 KEPT_CANDIDATES = 20_000
 KEPT_WHEN_STOPPED = 1_000
 """A run whose time is up does not spend more of it on a sample."""
@@ -79,6 +81,9 @@ def choose_method(study: Study) -> tuple[str, str]:
     no_enumeration = exhaustive.refusal(study)
     if not no_enumeration and n <= AUTO_EXHAUSTIVE_DESIGNS:
         return "exhaustive", f"the grid has {n:,} designs, at most {AUTO_EXHAUSTIVE_DESIGNS:,} are enumerated"
+    few = n <= AUTO_PRUNED_DESIGNS and study.space.n_options <= study.paradigm.most_options
+    if not no_enumeration and few and exhaustive.prunes(study):
+        return "exhaustive", f"of the grid's {n:,} designs those that cannot be on the frontier are dropped unseen"
     no_milp = milp.refusal(study)
     n_options = study.space.n_options
     why = no_enumeration or f"the grid has {n:,} designs, too many to enumerate"
@@ -110,7 +115,7 @@ def _enumerate(study: Study, report: Report, stop: Stop) -> Explored:
     grid = exhaustive.explore(study, workers=compute.workers, address=compute.ray, report=report, stop=stop)
     proof: dict[str, Any] = {"kind": "none"}
     if not stop.reason:
-        proof = {"kind": "exhaustive", "designs": study.space.n_designs}
+        proof = {"kind": "exhaustive", "designs": study.space.n_designs, **exhaustive.pruning(study, grid)}
     return Explored(
         plans=on_grid(grid.index), points=grid.points, candidates=grid.candidates, proof=proof, nearest=grid.nearest
     )

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.model.screening import Screen
+from dse.pareto import RunningFront
 from dse.study import LARGEST_GB_S
 
 from .grid import Grid, Unit
-from .space import Step
+from .space import Pruned, Step
 
 if TYPE_CHECKING:
     import optuna
@@ -89,6 +91,22 @@ class GridSpace(ABC):
     def n_units(self) -> int:
         """How many blocks `units` gives."""
         return self.grid.n_units()
+
+    # -- dropping designs unseen: paradigms that can say so themselves -------------------------------
+
+    def pruning_refusal(self, _objectives: Sequence[str], _bounds: Mapping[str, tuple[float, float]]) -> str:
+        """Why enumeration has to look at every design of a study; empty where it can drop some unseen."""
+        return "designs of this paradigm are looked at one by one"
+
+    def pruned(
+        self, _objectives: Sequence[str], _bounds: Mapping[str, tuple[float, float]], _front: RunningFront
+    ) -> Iterator[Pruned]:
+        """Nothing is dropped."""
+        raise NotImplementedError
+
+    def screen_index(self, index: Ints) -> Screen:
+        """Only what is dropped unseen needs designs screened by number."""
+        raise NotImplementedError
 
     # -- Optuna: what is bought outside, how it is set up inside -----------------------------------
 

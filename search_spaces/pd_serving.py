@@ -6,7 +6,7 @@ A regime of the grid is a precision with a routing; see pd_serving_options for a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.model.cost import usd_per_mtok
 from dse.model.links import Wiring, assigned
 from dse.model.pd_serving import SATURATED, Evaluation, evaluate
 from dse.model.pd_serving_explain import bottlenecks, explanation, infeasible_reasons
@@ -26,7 +27,9 @@ from dse.model.serving_pool import (
 )
 from dse.model.serving_screen import screen
 from dse.model.serving_system import System, narrowest_byte_s, pairs_bought
+from dse.pareto import RunningFront
 
+from . import pd_serving_pruning
 from .fleet_study import MAX_DEVICES
 from .grid import Grid, Unit
 from .grid_space import GridSpace
@@ -35,7 +38,7 @@ from .pd_serving_links import link_texts, settings_of_links, unnumbered, wiring_
 from .pd_serving_options import Regime, build_system, is_legal, pool_options
 from .pd_serving_problem import ServingProblem
 from .pd_serving_study import Routing
-from .space import Step, Yardstick, largest_ratio, purchase_step
+from .space import Pruned, Step, Yardstick, largest_ratio, purchase_step
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -150,6 +153,31 @@ class ServingSpace(GridSpace):
         system, rows = self.system(unit.regime), self.grid.rows_of(unit)
         legal = is_legal(system, rows, unit.link, self.listed(unit.regime), self.first_routing(unit.regime))
         return screen(system, rows, unit.link), legal, self.grid.first_of(unit)
+
+    def pruning_refusal(self, objectives: Sequence[str], bounds: Mapping[str, tuple[float, float]]) -> str:
+        """Why enumeration has to look at every design of a study; empty where it can drop some unseen."""
+        return pd_serving_pruning.refusal(self, objectives, bounds)
+
+    def pruned(
+        self, objectives: Sequence[str], bounds: Mapping[str, tuple[float, float]], front: RunningFront
+    ) -> Iterator[Pruned]:
+        """Lots of designs, of which some are on the frontier for each of its points; `front` grows in between."""
+        return pd_serving_pruning.pruned(self, objectives, bounds, front)
+
+    def screen_index(self, index: Ints) -> Screen:
+        """Rate, cost and power of designs as `screen_unit` has them, and cost per token."""
+        regime, link, rows = self.grid.decode(index)
+        columns: dict[str, Floats] = {}
+        feasible = np.zeros(len(index), dtype=np.bool_)
+        exact = True
+        for r, way in np.unique(np.stack([regime, link]), axis=1).T if len(index) else []:
+            at = np.flatnonzero((regime == r) & (link == way))
+            found = screen(self.system(int(r)), list(rows[:, at]), int(way))
+            feasible[at], exact = found.feasible, exact and found.exact
+            per_mtok = usd_per_mtok(found.columns["cost_usd_per_h"], found.columns["throughput_tok_s"])
+            for name, values in (found.columns | {"usd_per_mtok": per_mtok}).items():
+                columns.setdefault(name, np.empty(len(index)))[at] = values
+        return Screen(columns=columns, feasible=feasible, exact=exact)
 
     def linked(self, link: int) -> Ints:
         """Link of every pool with each other (P, P) in one of the ways to link them."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.screening import Explanation, Screen
+from dse.pareto import RunningFront
 
 if TYPE_CHECKING:
     import optuna
@@ -27,6 +28,15 @@ class Step(NamedTuple):
     """Keys of the design that the change takes the place of."""
     priced: bool = True
     """Whether cost and power of the changed design mean anything."""
+
+
+class Pruned(NamedTuple):
+    """Designs that may be on the frontier, out of many that need no look."""
+
+    designs: Ints
+    """Their grid indices: legal, and able to run."""
+    n_compared: int
+    """Fleets and parts of fleets that were compared, one by one, to find them."""
 
 
 class Yardstick(NamedTuple):
@@ -95,6 +105,20 @@ class Space(Protocol):
 
     def decoded(self, index: int) -> tuple[int, Ints, list[int]]:
         """Regime, link and row of every pool's settings of one design."""
+        ...
+
+    def pruning_refusal(self, objectives: Sequence[str], bounds: Mapping[str, tuple[float, float]]) -> str:
+        """Why enumeration has to look at every design of a study; empty where it can drop some unseen."""
+        ...
+
+    def pruned(
+        self, objectives: Sequence[str], bounds: Mapping[str, tuple[float, float]], front: RunningFront
+    ) -> Iterator[Pruned]:
+        """Lots of designs, of which some are on the frontier for each of its points; `front` grows in between."""
+        ...
+
+    def screen_index(self, index: Ints) -> Screen:
+        """Rate, cost and power of designs as `screen_unit` has them, and what follows from these."""
         ...
 
     def n_units(self) -> int:

@@ -97,7 +97,9 @@ def proof_text(info: Mapping[str, Any]) -> str:
     if not info["complete"]:
         return "none: the run stopped before the space was covered; better designs may exist"
     if proof["kind"] == "exhaustive":
-        return f"exhaustive: all {proof['designs']:,} designs of the grid were judged; the frontier is exact"
+        text = f"exhaustive: all {proof['designs']:,} designs of the grid were judged; the frontier is exact"
+        pruned = proof.get("pruned")
+        return f"{text} ({pruned['scored']:,} were scored, the others cannot be better)" if pruned else text
     if proof["kind"] == "milp":
         gap = float(proof.get("largest_gap") or 0.0)
         return (
