@@ -27,7 +27,7 @@ class Workers(Generic[Shared, Work, Result]):
         self, function: Callable[[Shared, Work], Result], shared: Shared, *, workers: int = 1, address: str = "local"
     ) -> None:
         self._function, self._shared = function, shared
-        self._workers, self._address = workers, address
+        self.workers, self._address = workers, address
         self._task: Any = None
         self._reference: Any = None
 
@@ -43,7 +43,7 @@ class Workers(Generic[Shared, Work, Result]):
 
     def worth_ray(self, estimated_s: float) -> bool:
         """Whether Ray's start pays: more than one worker, and more work than the start costs."""
-        return self._workers != 1 and estimated_s >= WORTH_RAY_S
+        return self.workers != 1 and estimated_s >= WORTH_RAY_S
 
     def map(self, units: Sequence[Work], *, estimated_s: float = 0.0) -> Generator[tuple[int, Result], None, None]:
         """Yields (position, result) for every unit, in the order they finish; the work takes about so long."""
@@ -62,7 +62,7 @@ class Workers(Generic[Shared, Work, Result]):
 
         if self._address == "local":
             ray.init(
-                num_cpus=self._workers,
+                num_cpus=self.workers,
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level="ERROR",
@@ -81,7 +81,7 @@ class Workers(Generic[Shared, Work, Result]):
         try:
             for position, unit in ahead:
                 waiting[self._task.remote(self._reference, unit)] = position
-                if len(waiting) >= 2 * self._workers:
+                if len(waiting) >= 2 * self.workers:
                     break
             while waiting:
                 done, _ = ray.wait(list(waiting), num_returns=1)
@@ -92,5 +92,6 @@ class Workers(Generic[Shared, Work, Result]):
                     break
                 yield position, result
         finally:
-            for reference in waiting:
-                ray.cancel(reference, force=True)
+            if self._task is not None:  # else Ray is gone already, and its tasks with it
+                for reference in waiting:
+                    ray.cancel(reference, force=True)

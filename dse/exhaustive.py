@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.checkpoint import Checkpoint, State
 from dse.cluster import Workers
 from dse.errors import MethodError
 from dse.pareto import RunningFront, minimised, signed
@@ -23,6 +24,10 @@ Bools = NDArray[np.bool_]
 SCREENED_PER_S = 2e7
 """Designs screened a second on one core, for estimates (benchmarks/RESULTS.md)."""
 TASKS_PER_WORKER = 8
+LONGEST_TASK = 256
+"""Blocks of one task on a worker: a fifth of a second."""
+BLOCKS_HERE = 4
+"""Blocks between two looks at the clock without workers: some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,48 +56,112 @@ def refusal(study: Study) -> str:
     return f"exhaustive: {refused}" if refused else ""
 
 
-def explore(study: Study, *, workers: int, address: str, report: Report, stop: Stop) -> Found:
-    """The exact frontier of the whole grid."""
+def explore(
+    study: Study, *, workers: int, address: str, report: Report, stop: Stop, checkpoint: Checkpoint | None = None
+) -> Found:
+    """The exact frontier of the whole grid; with a checkpoint, of what an earlier sitting left of it."""
     refused = refusal(study)
     if refused:
         raise MethodError(refused)
-    n_units = study.space.n_units()
-    per_task = max(1, n_units // (TASKS_PER_WORKER * max(workers, 1)) if workers > 1 else 64)
-    per_task = min(per_task, 256)
-    chunks = [Chunk(first=i, last=min(i + per_task, n_units)) for i in range(0, n_units, per_task)]
     front = RunningFront(len(study.envelope.objectives.names))
-    total = Found(front.points, front.index)
+    total, done = _begun(front, checkpoint)
     estimated_s = study.space.n_designs / SCREENED_PER_S
     with Workers(search_chunk, study, workers=workers, address=address) as pool:
-        if not pool.worth_ray(estimated_s):
-            _search_here(study, front, total, report, stop)
-        else:
-            for done, (_, found) in enumerate(pool.map(chunks, estimated_s=estimated_s), start=1):
-                front.merge(found.points, found.index)
-                _count(total, found)
-                report(_progress(done * per_task, n_units, total, front, stop))
-                if stop.asked():
-                    break
+        on_ray = pool.worth_ray(estimated_s)
+        landed = _landed(study, done, pool, front, total) if on_ray else _searched_here(study, done, front, total)
+        for chunk in landed:
+            done = _joined(done, chunk)
+            report(_progress(done, study.space.n_units(), total, front, stop))
+            last = stop.asked()
+            if checkpoint and (last or checkpoint.due()):
+                checkpoint.save(_state(front, total, done))
+            if last:
+                break
     order = np.argsort(front.index)
     total.points, total.index = front.points[order], front.index[order]
     return total
 
 
-def _search_here(study: Study, front: RunningFront, total: Found, report: Report, stop: Stop) -> None:
-    """All blocks one after the other, until there is no time left."""
+def _begun(front: RunningFront, checkpoint: Checkpoint | None) -> tuple[Found, list[Chunk]]:
+    """What earlier sittings found, merged into the front, and the ranges they have done."""
+    total, state = Found(front.points, front.index), checkpoint.load() if checkpoint else None
+    if state is None:
+        return total, []
+    front.merge(state["points"], state["index"])
+    total.candidates, total.nearest = state["candidates"], state["nearest"]
+    total.nearest_violation = state["nearest_violation"]
+    return total, [Chunk(first=first, last=last) for first, last in state["done"]]
+
+
+def _state(front: RunningFront, total: Found, done: Sequence[Chunk]) -> State:
+    return {
+        "points": front.points,
+        "index": front.index,
+        "candidates": total.candidates,
+        "nearest": total.nearest,
+        "nearest_violation": total.nearest_violation,
+        "done": [(chunk.first, chunk.last) for chunk in done],
+    }
+
+
+def _joined(done: Sequence[Chunk], chunk: Chunk) -> list[Chunk]:
+    """Ranges that are done, in order, neighbours as one: ranges say it whatever the size of chunks was.
+
+    >>> _joined([Chunk(first=0, last=4), Chunk(first=8, last=9)], Chunk(first=4, last=8))
+    [Chunk(first=0, last=9)]
+    """
+    joined: list[Chunk] = []
+    for part in sorted([*done, chunk], key=lambda c: c.first):
+        if joined and joined[-1].last == part.first:
+            joined[-1] = Chunk(first=joined[-1].first, last=part.last)
+        else:
+            joined.append(part)
+    return joined
+
+
+def _left(done: Sequence[Chunk], n_units: int, per_task: int) -> list[Chunk]:
+    """What is not done, in chunks.
+
+    >>> _left([Chunk(first=2, last=4)], 7, 2)
+    [Chunk(first=0, last=2), Chunk(first=4, last=6), Chunk(first=6, last=7)]
+    """
+    starts = [0, *(chunk.last for chunk in done)]
+    ends = [*(chunk.first for chunk in done), n_units]
+    return [
+        Chunk(first=first, last=min(first + per_task, end))
+        for start, end in zip(starts, ends, strict=True)
+        for first in range(start, end, per_task)
+    ]
+
+
+def _landed(
+    study: Study, done: Sequence[Chunk], pool: Workers[Study, Chunk, Found], front: RunningFront, total: Found
+) -> Iterator[Chunk]:
+    """Chunks as workers finish them, merged."""
     n_units = study.space.n_units()
-    for done, unit in enumerate(study.space.units(), start=1):
-        _search_unit(study, unit, front, total)
-        if done % 16 == 0 or done == n_units:
-            report(_progress(done, n_units, total, front, stop))
-        if stop.asked():
-            return
+    n_left = n_units - sum(chunk.last - chunk.first for chunk in done)
+    per_task = max(1, min(n_left // (TASKS_PER_WORKER * pool.workers), LONGEST_TASK))
+    chunks = _left(done, n_units, per_task)
+    for position, found in pool.map(chunks, estimated_s=np.inf):
+        front.merge(found.points, found.index)
+        _count(total, found)
+        yield chunks[position]
 
 
-def _progress(done: float, n_units: int, total: Found, front: RunningFront, stop: Stop) -> Progress:
+def _searched_here(study: Study, done: Sequence[Chunk], front: RunningFront, total: Found) -> Iterator[Chunk]:
+    """The blocks one after the other, against one front, in small chunks."""
+    units, at = study.space.units(), 0
+    for chunk in _left(done, study.space.n_units(), BLOCKS_HERE):
+        for unit in islice(units, chunk.first - at, chunk.last - at):
+            _search_unit(study, unit, front, total)
+        at = chunk.last
+        yield chunk
+
+
+def _progress(done: Sequence[Chunk], n_units: int, total: Found, front: RunningFront, stop: Stop) -> Progress:
     return Progress(
         method="exhaustive",
-        done=min(done, n_units),
+        done=sum(chunk.last - chunk.first for chunk in done),
         total=n_units,
         candidates=total.candidates,
         front=len(front),
