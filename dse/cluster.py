@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Generator, Sequence
+import signal
+import socket
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
+
+from dse.errors import ClusterError, InputError
 
 Shared = TypeVar("Shared")
 Work = TypeVar("Work")
@@ -13,6 +19,19 @@ Result = TypeVar("Result")
 
 WORTH_RAY_S = 10.0
 """Below this much work Ray's start (4-5 s) does not pay."""
+
+
+RETRIES = 10
+"""How often a unit whose worker died is run again: a unit that ends every worker must not run for ever."""
+OBJECT_STORE_BYTE = 256 * 2**20
+"""A study's tables and fronts are some megabytes."""
+CONNECT_S = 10.0
+"""How long a cluster may take to answer."""
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_memory_monitor_refresh_ms": "0",  # it ends workers by the machine's memory where a container has less or more
+}
 
 
 class Workers(Generic[Shared, Work, Result]):
@@ -56,22 +75,39 @@ class Workers(Generic[Shared, Work, Result]):
         yield from self._map_on_ray(units)
 
     def _start(self) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
         import ray
 
-        if self._address == "local":
-            ray.init(
-                num_cpus=self.workers,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="ERROR",
-                object_store_memory=256 * 2**20,
-            )
-        else:
-            ray.init(address=self._address, log_to_driver=False, logging_level="ERROR")
+        with _own_signals():  # Ray makes SIGTERM end the process at once, and what was found with it
+            if self._address == "local" and not os.environ.get("RAY_ADDRESS"):
+                ray.init(
+                    "local",
+                    num_cpus=self.workers,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level="ERROR",
+                    object_store_memory=OBJECT_STORE_BYTE,
+                    _node_ip_address="127.0.0.1",
+                )
+            else:
+                self._join()
         self._reference = ray.put(self._shared)
-        self._task = ray.remote(max_retries=3)(self._function)
+        self._task = ray.remote(max_retries=RETRIES)(self._function)
+
+    def _join(self) -> None:
+        """Becomes a driver of a running cluster: the study's, or the one that RAY_ADDRESS names (a submitted job)."""
+        import ray
+
+        address = os.environ["RAY_ADDRESS"] if self._address == "local" else self._address
+        try:
+            _knock(address)
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except (OSError, ValueError, RuntimeError) as error:
+            what = str(error).strip().split("\n")[0]
+            raise InputError(
+                f"[compute.ray]: no Ray cluster answers at {address!r} ({what}); `ray start --head` starts one"
+            ) from None
 
     def _map_on_ray(self, units: Sequence[Work]) -> Generator[tuple[int, Result], None, None]:
         import ray
@@ -86,7 +122,7 @@ class Workers(Generic[Shared, Work, Result]):
             while waiting:
                 done, _ = ray.wait(list(waiting), num_returns=1)
                 position = waiting.pop(done[0])
-                result = ray.get(done[0])
+                result = _result(done[0])
                 for next_position, unit in ahead:
                     waiting[self._task.remote(self._reference, unit)] = next_position
                     break
@@ -95,3 +131,39 @@ class Workers(Generic[Shared, Work, Result]):
             if self._task is not None:  # else Ray is gone already, and its tasks with it
                 for reference in waiting:
                     ray.cancel(reference, force=True)
+
+
+def _knock(address: str) -> None:
+    """OSError where nothing listens at host:port: Ray itself asks again for minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+
+
+def _result(reference: Any) -> Any:
+    """A finished unit's result; its own error as it was raised, and a clear one where its workers died."""
+    import ray
+
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except ray.exceptions.WorkerCrashedError:
+        raise ClusterError(
+            f"a unit of work ended its worker {RETRIES + 1} times; the machine may lack memory: try fewer workers, "
+            "and --resume goes on from what was found"
+        ) from None
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keeps this process's handlers of Ctrl-C and SIGTERM whatever the library inside sets."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
