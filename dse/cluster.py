@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
@@ -49,16 +50,17 @@ class Workers(Generic[Shared, Work, Result]):
         self.workers, self._address = workers, address
         self._task: Any = None
         self._reference: Any = None
+        self._owned = False
+        """Whether Ray is ours to end; a caller's own Ray is used and left running."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         if self._task is not None:
-            import ray
-
             self._task = self._reference = None
-            ray.shutdown()
+            if self._owned and not _KEPT:
+                _shut_down()
 
     def worth_ray(self, estimated_s: float) -> bool:
         """Whether Ray's start pays: more than one worker, and more work than the start costs."""
@@ -79,21 +81,30 @@ class Workers(Generic[Shared, Work, Result]):
             os.environ.setdefault(name, value)
         import ray
 
-        with _own_signals():  # Ray makes SIGTERM end the process at once, and what was found with it
-            if self._address == "local" and not os.environ.get("RAY_ADDRESS"):
-                ray.init(
-                    "local",
-                    num_cpus=self.workers,
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    logging_level="ERROR",
-                    object_store_memory=OBJECT_STORE_BYTE,
-                    _node_ip_address="127.0.0.1",
-                )
-            else:
-                self._join()
+        asked = (self._address, self.workers)
+        self._owned = bool(_KEPT) or not ray.is_initialized()
+        if self._owned and not (ray.is_initialized() and [asked] == _KEPT):
+            _shut_down()
+            with _own_signals():  # Ray makes SIGTERM end the process at once, and what was found with it
+                self._join() if self._address != "local" or os.environ.get("RAY_ADDRESS") else self._begin()
+            if _KEPT:
+                _KEPT[:] = [asked]
         self._reference = ray.put(self._shared)
         self._task = ray.remote(max_retries=RETRIES)(self._function)
+
+    def _begin(self) -> None:
+        """Starts a Ray of our own on this machine: no dashboard, no network."""
+        import ray
+
+        ray.init(
+            "local",
+            num_cpus=self.workers,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            object_store_memory=OBJECT_STORE_BYTE,
+            _node_ip_address="127.0.0.1",
+        )
 
     def _join(self) -> None:
         """Becomes a driver of a running cluster: the study's, or the one that RAY_ADDRESS names (a submitted job)."""
@@ -131,6 +142,29 @@ class Workers(Generic[Shared, Work, Result]):
             if self._task is not None:  # else Ray is gone already, and its tasks with it
                 for reference in waiting:
                     ray.cancel(reference, force=True)
+
+
+_KEPT: list[tuple[str, int]] = []
+"""Inside `one_ray`: the address and workers that Ray was last started with."""
+
+
+@contextlib.contextmanager
+def one_ray() -> Iterator[None]:
+    """Inside, Ray is started once for all `Workers` of the same address and number, and shut down at the end."""
+    _KEPT.append(("", 0))
+    try:
+        yield
+    finally:
+        _KEPT.clear()
+        _shut_down()
+
+
+def _shut_down() -> None:
+    """Ends the Ray that this process started, or leaves the cluster that it joined."""
+    if "ray" in sys.modules:
+        import ray
+
+        ray.shutdown()
 
 
 def _knock(address: str) -> None:

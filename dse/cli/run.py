@@ -50,16 +50,17 @@ def run(
     """Explore a study: exact frontier, run folder, report. The main job."""
     from dse.explore import CHECKPOINT
     from dse.explore import run as explore
+    from dse.jobs import folder_name
     from dse.progress import Stop
     from dse.report import write_whole_run
     from dse.resolve import Study
 
     loaded = Study.load(study)
-    folder = out or Path("runs") / safe_name(loaded.name)
+    folder = out or Path("runs") / folder_name(loaded.name)
     refuse_foreign(folder)
     stop = Stop(time_limit_s=loaded.envelope.search.time_limit_s)
     with signals(stop):
-        with _shown(progress) as report:
+        with shown(progress) as report:
             result = explore(
                 loaded,
                 method=method.value if method else None,
@@ -93,11 +94,6 @@ def refuse_foreign(folder: Path) -> None:
         raise InputError(f"--out {str(folder)!r}: holds other files and no run; name a new folder")
 
 
-def safe_name(name: str) -> str:
-    """A study's name as that of a folder."""
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.") or "study"
-
-
 @contextlib.contextmanager
 def signals(stop: Stop) -> Iterator[None]:
     """Ctrl-C and SIGTERM ask the job to stop and keep what was found; a second one stops at once."""
@@ -116,7 +112,8 @@ def signals(stop: Stop) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _shown(kind: ProgressKind) -> Iterator[Report]:
+def shown(kind: ProgressKind) -> Iterator[Report]:
+    """Where progress goes, for as long as it is wanted."""
     from dse.progress import silent, throttled
 
     if kind is ProgressKind.none:
