@@ -83,10 +83,10 @@ class Outcome:
             facts = {k: record.get(k) for k in ("status", "note", "method", "wall_s", "candidates", "front_points")}
             rows.append({"job": job.name, "study": str(job.study), **keys, **facts, **record.get("pick", {})})
         frame = pd.DataFrame(rows)
-        for name in frame.columns:  # a column of parquet has one type
-            kinds = {type(v) for v in frame[name] if v is not None and v == v}
-            if len(kinds) > 1 and not kinds <= {int, float}:
-                frame[name] = [None if v is None or v != v else str(v) for v in frame[name]]
+        for name in frame.columns:
+            present = frame[name].dropna()
+            if present.map(type).nunique() > 1:  # a column of parquet has one type
+                frame[name] = present.map(str)
         return frame
 
 
