@@ -1,6 +1,6 @@
 """Kill -9 of a worker and of the driver at random moments: what a run finds stays the same.
 
-    python benchmarks/kills.py [TIMES]
+    python benchmarks/kills.py [TIMES] [worker|driver]
 
 Two workers on a space of some 5e7 designs. A worker is killed between 0 and 3 s after the first is at work; its unit
 is run again. The driver is killed up to 2 s after its first checkpoint, and again in the next sitting if it is still
@@ -43,7 +43,7 @@ def driver_killed(study: Path, out: Path, after_s: float) -> str:
     return f"killed {kills} times"
 
 
-def main(times: int) -> None:
+def main(times: int, only: str) -> None:
     """Prints one line a kill."""
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
@@ -54,7 +54,8 @@ def main(times: int) -> None:
         print(f"left alone, one worker: {time.perf_counter() - started:.1f} s", flush=True)
         print("| who | after [s] | what happened | run [s] | same result |\n|---|---|---|---|---|")
         for who, kill, longest_s in (("worker", worker_killed, 3.0), ("driver", driver_killed, 2.0)):
-            for number, after_s in enumerate(rng.uniform(0.0, longest_s, times)):
+            moments = rng.uniform(0.0, longest_s, times)
+            for number, after_s in enumerate(moments if only in {"", who} else []):
                 out, started = folder / f"{who}{number}", time.perf_counter()
                 what = kill(study, out, float(after_s))
                 same = "yes" if killing.same([alone, out]) else "NO"
@@ -62,4 +63,4 @@ def main(times: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10, sys.argv[2] if len(sys.argv) > 2 else "")

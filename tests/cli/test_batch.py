@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pandas as pd
 import pytest
 import tomli_w
 from conftest import small_study
 from test_run import LARGE, dse
+
+from dse import cli
+from dse.errors import DseError
 
 TINY = small_study(
     pool=[
@@ -38,15 +41,37 @@ def jobs_file(folder: Path, **tables: Any) -> Path:
 SWEEP = {"study": "tiny.toml", "sweep": {"limits.cost_usd_per_h": [1e-3, 20, 400]}}
 
 
+class Batch(Protocol):
+    """Calls `dse batch` in this process."""
+
+    def __call__(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]: ...
+
+
+@pytest.fixture
+def batch(capsys: pytest.CaptureFixture[str]) -> Batch:
+    def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        words = ["batch", *map(str, arguments)]
+        try:
+            code: Any = cli._run(words)
+        except SystemExit as end:
+            code = end.code
+        except DseError as error:
+            code = cli._explained(error)
+        shown = capsys.readouterr()
+        return subprocess.CompletedProcess(words, code, shown.out, shown.err)
+
+    return call
+
+
 def events(text: str) -> list[tuple[str, str]]:
     """What the JSON lines say of jobs."""
     lines = [json.loads(line) for line in text.splitlines()]
     return [(line["event"], line["status"]) for line in lines if line["event"] != "progress"]
 
 
-def test_a_batch_runs_all_it_can_and_says_what_failed(tmp_path: Path) -> None:
+def test_a_batch_runs_all_it_can_and_says_what_failed(batch: Batch, tmp_path: Path) -> None:
     path = jobs_file(tmp_path, job=[{"study": "wrong.toml"}, SWEEP])
-    done = dse("batch", path, "--progress", "json")
+    done = batch(path, "--progress", "json")
     assert done.returncode == 5, done.stderr
     assert events(done.stderr) == [
         *[("end", "failed")],
@@ -71,47 +96,47 @@ def test_a_batch_runs_all_it_can_and_says_what_failed(tmp_path: Path) -> None:
         ).read_text()
 
 
-def test_resume_skips_what_is_finished_and_runs_what_changed(tmp_path: Path) -> None:
-    first = dse("batch", jobs_file(tmp_path, job=[SWEEP]), "--progress", "json")
+def test_resume_skips_what_is_finished_and_runs_what_changed(batch: Batch, tmp_path: Path) -> None:
+    first = batch(jobs_file(tmp_path, job=[SWEEP]), "--progress", "json")
     assert first.returncode == 0, first.stderr
     more = [SWEEP, {"study": "tiny.toml", "sweep": {"limits.cost_usd_per_h": [500]}}]
-    second = dse("batch", jobs_file(tmp_path, job=more), "--resume", "--progress", "json")
+    second = batch(jobs_file(tmp_path, job=more), "--resume", "--progress", "json")
     assert second.returncode == 0, second.stderr
     assert [what for what, _ in events(second.stderr)] == ["skip"] * 3 + ["start", "end"]
     (tmp_path / "tiny.toml").write_text(tomli_w.dumps({**TINY, "link": {"bandwidth_gb_s": [25]}}))
-    third = dse("batch", tmp_path / "jobs.toml", "--resume", "--progress", "json")
+    third = batch(tmp_path / "jobs.toml", "--resume", "--progress", "json")
     assert [what for what, _ in events(third.stderr)] == ["start", "end"] * 4
 
 
-def test_a_jobs_own_time_limit_stops_it_alone_and_resume_gives_it_more(tmp_path: Path) -> None:
+def test_a_jobs_own_time_limit_stops_it_alone_and_resume_gives_it_more(batch: Batch, tmp_path: Path) -> None:
     job = [{"study": "tiny.toml", "sweep": {"search.method": ["milp", "exhaustive"]}}]
-    short = dse("batch", jobs_file(tmp_path, job=job, time_limit_s=1e-6))
+    short = batch(jobs_file(tmp_path, job=job, time_limit_s=1e-6))
     assert short.returncode == 4, short.stderr
     frame = pd.read_csv(tmp_path / "runs" / "summary.csv")
     assert frame["status"].tolist() == ["stopped", "stopped"] or frame["status"].tolist() == ["stopped", "done"]
     assert "time limit" in frame["note"][0]
-    longer = dse("batch", jobs_file(tmp_path, job=job, time_limit_s=60), "--resume", "--json")
+    longer = batch(jobs_file(tmp_path, job=job, time_limit_s=60), "--resume", "--json")
     assert longer.returncode == 0, longer.stderr
     rows = json.loads(longer.stdout)["jobs"]
     assert [row["status"] for row in rows] == ["done", "done"]
     assert rows[0]["design_id"] == rows[1]["design_id"]
 
 
-def test_a_full_folder_stops_before_the_next_job(tmp_path: Path) -> None:
-    done = dse("batch", jobs_file(tmp_path, job=[SWEEP], max_disk_gb=1e-4))
+def test_a_full_folder_stops_before_the_next_job(batch: Batch, tmp_path: Path) -> None:
+    done = batch(jobs_file(tmp_path, job=[SWEEP], max_disk_gb=1e-4))
     assert done.returncode == 4, done.stderr
     assert "max_disk_gb allows, before small-" in done.stderr
     statuses = pd.read_csv(tmp_path / "runs" / "summary.csv")["status"].tolist()
     assert statuses[-1] == "waiting"
-    more = dse("batch", jobs_file(tmp_path, job=[SWEEP], max_disk_gb=1), "--resume")
+    more = batch(jobs_file(tmp_path, job=[SWEEP], max_disk_gb=1), "--resume")
     assert more.returncode == 0, more.stderr
 
 
-def test_bad_jobs_files_and_foreign_folders_exit_2(tmp_path: Path) -> None:
-    assert dse("batch", tmp_path / "none.toml").returncode == 2
-    assert dse("batch", jobs_file(tmp_path, job=[{"study": "none.toml"}])).returncode == 2
+def test_bad_jobs_files_and_foreign_folders_exit_2(batch: Batch, tmp_path: Path) -> None:
+    assert batch(tmp_path / "none.toml").returncode == 2
+    assert batch(jobs_file(tmp_path, job=[{"study": "none.toml"}])).returncode == 2
     path = jobs_file(tmp_path, job=[SWEEP])
-    foreign = dse("batch", path, "--out", tmp_path)
+    foreign = batch(path, "--out", tmp_path)
     assert foreign.returncode == 2
     assert "no batch" in foreign.stderr
 
