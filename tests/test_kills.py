@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 import warnings
 from pathlib import Path
 
@@ -49,6 +52,20 @@ def test_a_killed_driver_leaves_nothing_running_and_resumes(
     assert killing.same([alone, tmp_path / "run"])
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_run_with_workers_keeps_what_was_found(number: int, study: Path, alone: Path, tmp_path: Path) -> None:
+    job = killing.start(study, tmp_path / "run", *TWO)
+    while not list(tmp_path.glob("run/checkpoint/*.npz")):
+        assert job.poll() is None
+        time.sleep(0.02)
+    os.killpg(job.pid, number)  # as a terminal's Ctrl-C does
+    assert "--resume goes on" in job.communicate(timeout=120)[1]
+    assert job.returncode == 4
+    assert killing.left_behind(job.pid) == []
+    killing.finished(killing.start(study, tmp_path / "run", "--resume"))
+    assert killing.same([alone, tmp_path / "run"])
+
+
 def test_a_killed_sweep_resumes_to_the_same_points(tmp_path: Path) -> None:
     study = killing.study_file(tmp_path, n_gpu=60, n_wse=20, method="milp")
     killing.finished(killing.start(study, tmp_path / "alone"))
@@ -78,7 +95,7 @@ def test_a_cluster_of_two_nodes_gives_the_same_and_outlives_us(monkeypatch: pyte
             alone = frontier.explore(study.changed({"search.resolution_frac": 0.3}), report=silent, stop=Stop())
             again = frontier.explore(exact, report=silent, stop=Stop())
             assert again.points.tolist() == alone.points.tolist()
-            assert all(node.all_processes for node in nodes.list_all_nodes)
+            assert all(node.remaining_processes_alive() for node in nodes.list_all_nodes())
         finally:
             nodes.shutdown()
 
