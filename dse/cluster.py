@@ -151,6 +151,9 @@ _KEPT: list[tuple[str, int]] = []
 @contextlib.contextmanager
 def one_ray() -> Iterator[None]:
     """Inside, Ray is started once for all `Workers` of the same address and number, and shut down at the end."""
+    if _running():  # a caller's own Ray, which every `Workers` uses and leaves running
+        yield
+        return
     _KEPT.append(("", 0))
     try:
         yield
@@ -159,9 +162,15 @@ def one_ray() -> Iterator[None]:
         _shut_down()
 
 
+def _running() -> bool:
+    """Whether this process has a Ray already."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
 def _shut_down() -> None:
     """Ends the Ray that this process started, or leaves the cluster that it joined."""
-    if "ray" in sys.modules:
+    if _running():
         import ray
 
         ray.shutdown()
