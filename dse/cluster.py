@@ -68,7 +68,7 @@ class Workers(Generic[Shared, Work, Result]):
 
     def map(self, units: Sequence[Work], *, estimated_s: float = 0.0) -> Generator[tuple[int, Result], None, None]:
         """Yields (position, result) for every unit, in the order they finish; the work takes about so long."""
-        if self._task is None and self.worth_ray(estimated_s):
+        if units and self._task is None and self.worth_ray(estimated_s):
             self._start()
         if self._task is None:
             for position, unit in enumerate(units):

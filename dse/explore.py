@@ -38,6 +38,8 @@ from formulations.plan import Plan
 AUTO_EXHAUSTIVE_DESIGNS = 1_000_000_000
 """`auto` enumerates spaces up to this size: some minutes on one core."""
 KEPT_CANDIDATES = 20_000
+KEPT_WHEN_STOPPED = 1_000
+"""A run whose time is up does not spend more of it on a sample."""
 AGREE = 1e-9
 RUN_FILES = ("study.toml", "frontier.csv", "candidates.parquet", "run.json", "report.html")
 
@@ -172,12 +174,13 @@ def run(
         study = with_overrides(study, method, workers)
     chosen, why = choose_method(study)
     stop = stop or Stop(time_limit_s=study.envelope.search.time_limit_s)
-    kept = Checkpoint(checkpoint, _identity(study, chosen), resume=resume) if checkpoint else None
+    saved = Checkpoint(checkpoint, _identity(study, chosen), resume=resume) if checkpoint else None
     started = time.perf_counter()
-    found = EXPLORERS[chosen](study, report, stop, kept)
-    wall_s = time.perf_counter() - started + (kept.spent_s if kept else 0.0)
+    found = EXPLORERS[chosen](study, report, stop, saved)
+    wall_s = time.perf_counter() - started + (saved.spent_s if saved else 0.0)
     frontier = _verified(study, found.plans, found.points)
-    candidates, advice = _candidates(study, found.plans, frontier), _advice(study, frontier, found.nearest, stop)
+    kept = KEPT_WHEN_STOPPED if stop.reason else KEPT_CANDIDATES
+    candidates, advice = _candidates(study, found.plans, frontier, kept), _advice(study, frontier, found.nearest, stop)
     _check_cover(study, found.proof, frontier, candidates)
     pick = frontier.iloc[advice["recommended"]["position"]] if len(frontier) else None
     info: dict[str, Any] = {
@@ -215,7 +218,8 @@ def _identity(study: Study, method: str) -> dict[str, Any]:
 def _advice(study: Study, frontier: pd.DataFrame, nearest: int, stop: Stop) -> dict[str, Any]:
     """The pick and what raised limits would let in; without a frontier, why nothing is feasible."""
     if not len(frontier):
-        return {"infeasible": {**diagnose(study, nearest), "relaxations": _relaxations(study, nearest, stop)}}
+        found = diagnose(study, nearest)
+        return {"infeasible": {**found, "relaxations": _relaxations(study, found["nearest"], stop)}}
     position, rule = recommend(study, frontier)
     pick = {"position": position, "design_id": str(frontier["design_id"].iloc[position]), "rule": rule}
     return {
@@ -227,11 +231,11 @@ def _advice(study: Study, frontier: pd.DataFrame, nearest: int, stop: Stop) -> d
     }
 
 
-def _relaxations(study: Study, nearest: int, stop: Stop) -> list[dict[str, Any]]:
+def _relaxations(study: Study, nearest: str | None, stop: Stop) -> list[dict[str, Any]]:
     """What would make a study feasible that was searched to the end."""
     if stop.reason:
         return []
-    return relaxations(study, Plan(index=nearest) if nearest >= 0 else None, stop)
+    return relaxations(study, Plan(index=int(nearest[1:])) if nearest else None, stop)
 
 
 def with_overrides(study: Study, method: str | None, workers: int | None) -> Study:
@@ -278,19 +282,19 @@ def _check_cover(study: Study, proof: dict[str, Any], frontier: pd.DataFrame, ca
         raise SelfCheckError(f"design {missed} beats a frontier that was proven; nothing is reported")
 
 
-def _candidates(study: Study, plans: Sequence[Plan], frontier: pd.DataFrame) -> pd.DataFrame:
+def _candidates(study: Study, plans: Sequence[Plan], frontier: pd.DataFrame, kept: int) -> pd.DataFrame:
     """All legal designs of a small space, an even sample of a large one; frontier designs always."""
     front = np.array([p.index for p in plans if p.index is not None], dtype=np.int64)
-    frame = score_index(study, np.union1d(_sampled(study), front))
+    frame = score_index(study, np.union1d(_sampled(study, kept), front))
     placed = frontier[~frontier["design_id"].isin(frame["design_id"])] if len(frontier) else frontier
     frame = pd.concat([frame, placed], ignore_index=True) if len(placed) else frame
     frame["on_front"] = _ties_the_front(study, frame, frontier)
     return frame
 
 
-def _sampled(study: Study) -> NDArray[np.int64]:
+def _sampled(study: Study, kept: int = KEPT_CANDIDATES) -> NDArray[np.int64]:
     """Grid indices of all legal designs of a small space, of an even sample of a large one."""
-    sample = exhaustive.sample_index(study.space.n_designs, KEPT_CANDIDATES)
+    sample = exhaustive.sample_index(study.space.n_designs, kept)
     return sample[study.space.legal(sample)]
 
 

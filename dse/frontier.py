@@ -26,7 +26,7 @@ from dse.checkpoint import Checkpoint
 from dse.cluster import Workers
 from dse.journal import Journal
 from dse.pareto import nondominated
-from dse.points import Point, Programs, Row, Stage, Unit, forget, programs_of, refusal, solve_unit
+from dse.points import STEP, TIE, Point, Programs, Row, Stage, Unit, forget, programs_of, refusal, solve_unit
 from dse.progress import Progress, Report, Stop
 from dse.resolve import Study
 from dse.solve import Status
@@ -38,6 +38,10 @@ Floats = NDArray[np.float64]
 
 GENERATION = 8
 """Boxes solved side by side: more would solve again what one of them settles for the others."""
+FEW_PROGRAMS = 12
+"""Up to so many programs (data types, routings, ...) every point of a coarse frontier is tried against all of them."""
+SAME = 1e-9
+"""Relative difference below which objectives count as equal."""
 SMALLEST_SPAN = 1e-3
 """Range of a scaled objective below which it counts no more."""
 
@@ -133,14 +137,16 @@ class _Sweep:
         self.rows: list[tuple[Row, ...]] = [() for _ in programs.data]
         self.ideal, self.width = np.full(n, -np.inf), np.ones(n)
         self.boxes: list[Box] = [Box(np.full(n, np.inf))]
+        self.spent_s = 0.0
 
-    def solve(self, asked: Sequence[tuple[int, Floats, Sequence[Stage]]]) -> list[Point]:
+    def solve(self, asked: Sequence[tuple[int, Floats, Sequence[Stage]]], reach: float = -STEP) -> list[Point]:
         """Points of (program, upper corner, stages), in their order; rows that were missing are kept."""
         units = [
             Unit(
                 program=program,
                 upper=tuple(upper.tolist()),
                 stages=tuple(stages),
+                reach=reach,
                 rows=self.rows[program],
                 time_limit_s=max(self.stop.left_s, 0.01),
             )
@@ -148,7 +154,7 @@ class _Sweep:
         ]
         known = self.journal.next(units)
         left = [place for place in range(len(units)) if place not in known]
-        for at, point in self.pool.map([units[place] for place in left], estimated_s=self.stop.elapsed_s):
+        for at, point in self.pool.map([units[place] for place in left], estimated_s=self._left_s()):
             known[left[at]] = point
             self.journal.add(left[at], units[left[at]], point)
         points = [known[place] for place in range(len(units))]
@@ -156,9 +162,15 @@ class _Sweep:
             rows = self.rows[unit.program]
             self.rows[unit.program] = rows + tuple(row for row in point.rows if row not in rows)
             self.found.solves += point.solves
+            self.spent_s += point.outcome.time_s
             self.found.rejected += point.outcome.rejected
             self.found.add(point)
         return points
+
+    def _left_s(self) -> float:
+        """Work ahead, if every open box takes as many more solves as there are objectives, at the pace so far."""
+        pace_s = self.spent_s / max(self.found.solves, 1)
+        return pace_s * len(self.objectives) * len(self.boxes)
 
     # -- the ends ---------------------------------------------------------------------------------
 
@@ -188,14 +200,19 @@ class _Sweep:
             if self.stop.asked():
                 self._leave(upper)
                 return None
-            (point,) = self.solve([(program, upper, stages)])
+            (point,) = self.solve([(program, upper, stages)], reach=TIE)
             if point.outcome.status in (Status.FEASIBLE, Status.UNKNOWN):
                 self._leave(upper)
-            if point.columns is not None:
+            if point.columns is not None and (best is None or _ahead(point.columns, best, i)):
                 best = point.columns
                 upper = np.where(np.arange(n) == i, best, np.inf)
             self._report()
         return best
+
+    @property
+    def step(self) -> Floats:
+        """How much of each objective a point covers beyond itself."""
+        return np.asarray(self.programs.study.envelope.search.resolution_frac * self.width)
 
     # -- between the ends -------------------------------------------------------------------------
 
@@ -211,6 +228,21 @@ class _Sweep:
             self._report()
         for box in self.boxes:
             self._leave(box.upper)
+        if 1 < len(self.programs.data) <= FEW_PROGRAMS and self.step.any():
+            self._improve()
+
+    def _improve(self) -> None:
+        """Asks every program for a plan that dominates a point: one closer than the step may be another program's."""
+        self.found.keep_best()
+        points = list(self.found.points)
+        while points and not self.stop.asked():
+            batch, points = points[:GENERATION], points[GENERATION:]
+            asked = [(j, z, self._weighed(j)) for z in batch for j in range(len(self.programs.data))]
+            for (_, z, _), point in zip(asked, self.solve(asked, reach=TIE), strict=True):
+                y = point.columns
+                if y is not None and (y <= z + np.abs(z) * SAME).all() and (y < z - np.abs(z) * SAME).any():
+                    points.append(y)
+            self._report()
 
     def _next(self) -> list[Box]:
         """The largest boxes, taken off the list."""
@@ -240,9 +272,8 @@ class _Sweep:
 
     def _cover(self, points: Sequence[Floats] | Floats) -> None:
         """Takes what the points cover off the boxes, and boxes that reach no further than the ideal point."""
-        step = self.programs.study.envelope.search.resolution_frac * self.width
         for point in points:
-            self.boxes = shrink(self.boxes, point - step)
+            self.boxes = shrink(self.boxes, point - self.step)
         empty = [bool((box.upper <= self.ideal).any()) for box in self.boxes]
         self.found.skipped += sum(empty)
         self.boxes = [box for box, nothing in zip(self.boxes, empty, strict=True) if not nothing]
@@ -267,3 +298,12 @@ class _Sweep:
                 note=f"{n_open} boxes open",
             )
         )
+
+
+def _ahead(point: Floats, best: Floats, i: int) -> bool:
+    """Whether a point is better in objective i, or as good and better in the others, taken together as shares."""
+    slack = np.abs(best) * SAME
+    if abs(point[i] - best[i]) > slack[i]:
+        return bool(point[i] < best[i])
+    gain = (best - point) / np.maximum(np.abs(best), slack)
+    return bool(gain.sum() > SAME)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from dse import frontier
 from dse.errors import SelfCheckError
-from dse.points import AGREE, SMALL, programs_of, rescored
+from dse.points import AGREE, SMALL, Built, programs_of, refined, rescored
+from dse.progress import Stop
 from dse.resolve import Study
-from dse.solve import Solver
+from dse.solve import Solver, Status
 from formulations.plan import Plan, Program
 
 PAYS_PER = "GB/s"
@@ -42,21 +42,19 @@ def marginal_values(study: Study, row: pd.Series) -> list[dict[str, Any]]:
 
 
 def _solved(study: Study, formulation: Any, model: Any, data: Program, plan: Plan) -> Solver:
-    """The linear program of a placed plan, at its fastest; SelfCheckError where its score is another."""
+    """The linear program of a placed plan, at its fastest; SelfCheckError where its score is another.
+
+    Throughput is the first objective: a program that may not idle has it, and maximised objectives come first.
+    """
     for i, name in enumerate(data.objectives):
         model.weight[name] = 1.0 if i == 0 else 0.0
-    solver = Solver(model, study.envelope.search.seed)
-    while True:
-        solver.solve(np.inf)
-        missing = formulation.refine(model, data)
-        if not missing:
-            break
-        for one in missing:
-            formulation.add_row(model, data, one)
+    built = Built(model, Solver(model, study.envelope.search.seed))
+    if refined(formulation, data, built, Stop())[-1].status is not Status.OPTIMAL:
+        raise SelfCheckError(f"the linear program of design {plan.design_id} has no optimum")
     found, scored = (float(v[0]) for v in (formulation.objective_values(model), data.scaled(rescored(study, plan))))
     if abs(found - scored) > AGREE * max(abs(scored), SMALL):
         raise SelfCheckError(f"the linear program of design {plan.design_id} has another rate than its score")
-    return solver
+    return built.solver
 
 
 def _between(study: Study, pair: tuple[int, int] | None) -> str:

@@ -30,16 +30,20 @@ Floats = NDArray[np.float64]
 Row = tuple[float, ...]
 """A row that a formulation left out, in plain numbers."""
 
-STEP = 1e-7
+STEP = 5e-7
 """How far past a known optimum a box starts, as a share of each objective's scale; points closer
 together than this in some objective may be told apart by the solver's tolerance only."""
-TIE = 1e-8
+TIE = 2e-7
 """Slack that a stage leaves to the next, in scaled objectives: more than the solver's tolerance."""
+WIDER = 100.0
+"""How many times the slack a stage gets that finds no plan within it: there is one, that of the stage before."""
 AGREE = 1e-9
 """Largest relative difference of a program's objective and the model's score of its plan."""
 SMALL = 1e-3
 """Scaled objectives below this are compared as if they were this large."""
-MOST_EXCESS = 1e6
+FOUND = (Status.OPTIMAL, Status.FEASIBLE)
+"""Outcomes that leave a plan in the model."""
+MOST_EXCESS = 1e12
 """A relaxation may break a limit by this many times its size: more is no relaxation."""
 
 
@@ -77,8 +81,10 @@ class Unit:
 
     program: int
     upper: tuple[float, ...]
-    """Of minimised columns; plans lie strictly below."""
+    """Of minimised columns."""
     stages: tuple[Stage, ...]
+    reach: float = -STEP
+    """How far beyond it plans may lie, in scaled objectives; negative: strictly below."""
     rows: tuple[Row, ...] = ()
     time_limit_s: float = np.inf
 
@@ -114,8 +120,8 @@ def programs_of(study: Study) -> Programs:
 
 
 @dataclass(slots=True)
-class _Built:
-    """A program's model as this process keeps it between solves."""
+class Built:
+    """A program's model and what solves it."""
 
     model: Any
     solver: Solver
@@ -124,7 +130,7 @@ class _Built:
 
 _KNOWN: dict[str, Programs] = {}
 """Programs by their key: a copy that travels here again is not unpacked into new tables."""
-_BUILT: dict[tuple[str, int], _Built] = {}
+_BUILT: dict[tuple[str, int], Built] = {}
 """Their models by number."""
 
 
@@ -134,13 +140,13 @@ def forget() -> None:
     _BUILT.clear()
 
 
-def _built(programs: Programs, unit: Unit) -> _Built:
+def _built(programs: Programs, unit: Unit) -> Built:
     """The unit's model with exactly the unit's rows; a model with others is built anew."""
     key = (programs.key, unit.program)
     built = _BUILT.get(key)
     if built is None or built.rows != unit.rows[: len(built.rows)]:
         model = programs.formulation.build_model(programs.data[unit.program])
-        built = _BUILT[key] = _Built(model, Solver(model, programs.study.envelope.search.seed))
+        built = _BUILT[key] = Built(model, Solver(model, programs.study.envelope.search.seed))
     for row in unit.rows[len(built.rows) :]:
         programs.formulation.add_row(built.model, programs.data[unit.program], row)
     built.rows = unit.rows
@@ -154,37 +160,42 @@ def solve_unit(programs: Programs, unit: Unit) -> Point:
     programs = _KNOWN.setdefault(programs.key, programs)
     data, formulation = programs.data[unit.program], programs.formulation
     built, stop = _built(programs, unit), Stop(time_limit_s=unit.time_limit_s)
-    upper = np.minimum(data.scaled(np.array(unit.upper)) - STEP, NO_BOUND)
-    solved: list[Outcome] = []
+    upper = np.minimum(data.scaled(np.array(unit.upper)) + unit.reach, NO_BOUND)
+    solved, ends, held, plan = 0, list[Outcome](), np.zeros(len(upper), dtype=np.bool_), None
     for limit in built.model.LIMITS:
         built.model.allowed[limit] = 0.0
     for stage in unit.stages:
         _aim(built.model, data, upper, stage)
-        solved += _refined(programs, unit.program, built, stop)
-        if solved[-1].status not in (Status.OPTIMAL, Status.FEASIBLE):
+        outcomes = refined(formulation, data, built, stop)
+        if ends and outcomes[-1].status is Status.INFEASIBLE:
+            _aim(built.model, data, upper + (WIDER - 1.0) * TIE * held, stage)
+            outcomes += refined(formulation, data, built, stop)
+        solved += len(outcomes)
+        ends.append(_as_one(outcomes))
+        if ends[-1].status not in FOUND:
             break
-        held = np.array(stage.weights) > 0
+        plan = formulation.extract(built.model, data, programs.study.space)
+        held |= np.array(stage.weights) > 0
         upper[held] = np.minimum(upper, formulation.objective_values(built.model) + TIE)[held]
         if stage.strain:
             _keep_excess(built.model)
-    outcome = _together(solved, len(unit.stages))
+    outcome = _together(ends)
     fresh = built.rows[len(unit.rows) :]
-    if outcome.status not in (Status.OPTIMAL, Status.FEASIBLE):
-        return Point(outcome=outcome, solves=len(solved), rows=fresh)
-    plan = formulation.extract(built.model, data, programs.study.space)
+    if plan is None:
+        return Point(outcome=outcome, solves=solved, rows=fresh)
     columns = rescored(programs.study, plan, limits_hold=not any(s.strain for s in unit.stages))
     if outcome.status is Status.OPTIMAL:  # a plan cut off by time may be set up worse than its design can be
         values = formulation.objective_values(built.model)
         check_agreement(values, data.scaled(columns), data.objectives, plan.design_id)
-    return Point(outcome=outcome, plan=plan, columns=columns, solves=len(solved), rows=fresh)
+    return Point(outcome=outcome, plan=plan, columns=columns, solves=solved, rows=fresh)
 
 
-def _refined(programs: Programs, program: int, built: _Built, stop: Stop) -> list[Outcome]:
-    """Solves until the plan breaks no row that was left out; a plan that time leaves unfinished counts as none."""
-    data, formulation, outcomes = programs.data[program], programs.formulation, []
+def refined(formulation: ModuleType, data: Program, built: Built, stop: Stop) -> list[Outcome]:
+    """Solves until the plan breaks no row that was left out."""
+    outcomes: list[Outcome] = []
     while True:
         outcomes.append(built.solver.solve(stop.left_s))
-        if outcomes[-1].status not in (Status.OPTIMAL, Status.FEASIBLE):
+        if outcomes[-1].status not in FOUND:
             return outcomes
         missing = tuple(formulation.refine(built.model, data)) if hasattr(formulation, "refine") else ()
         if not missing:
@@ -194,18 +205,24 @@ def _refined(programs: Programs, program: int, built: _Built, stop: Stop) -> lis
         built.rows += missing
 
 
-def _together(solved: Sequence[Outcome], n_stages: int) -> Outcome:
-    """The stages as one outcome: the largest gap, the time of all; infeasible only in the first stage."""
-    last = solved[-1]
-    found = [o for o in solved if o.status in (Status.OPTIMAL, Status.FEASIBLE)]
-    status = last.status
-    if status is Status.INFEASIBLE and n_stages > 1 and len(found) == len(solved) - 1 and found:
+def _as_one(outcomes: Sequence[Outcome]) -> Outcome:
+    """Rounds of one stage as one outcome: the last, with the time of all."""
+    time_s, rejected = sum(o.time_s for o in outcomes), sum(o.rejected for o in outcomes)
+    return replace(outcomes[-1], time_s=time_s, rejected=rejected)
+
+
+def _together(ends: Sequence[Outcome]) -> Outcome:
+    """The stages as one outcome: the largest gap, the time of all, proven if every stage is."""
+    last = ends[-1]
+    if last.status is Status.INFEASIBLE and len(ends) > 1:
         raise SelfCheckError("a plan of one stage is infeasible in the next; nothing is reported")
-    if any(o.status is Status.FEASIBLE for o in solved) and status is Status.OPTIMAL:
-        status = Status.FEASIBLE
+    status = last.status
+    found = [o for o in ends if o.status in FOUND]
+    if found and status is not Status.INFEASIBLE and any(o.status is not Status.OPTIMAL for o in ends):
+        status = Status.FEASIBLE  # a stage that time cut off leaves the plan of the stage before
     worst = max(found, key=lambda o: o.gap, default=last)
-    rejected = sum(o.rejected for o in solved)
-    return replace(worst, status=status, time_s=sum(o.time_s for o in solved), rejected=rejected)
+    time_s, rejected = sum(o.time_s for o in ends), sum(o.rejected for o in ends)
+    return replace(worst, status=status, time_s=time_s, rejected=rejected)
 
 
 def _aim(model: Any, data: Program, upper: Floats, stage: Stage) -> None:
@@ -215,7 +232,9 @@ def _aim(model: Any, data: Program, upper: Floats, stage: Stage) -> None:
         model.weight[name] = weight
     model.eager = stage.eager
     for limit in model.LIMITS:
-        model.strain[limit] = stage.strain
+        # a minimum beyond NO_BOUND is held as if it were NO_BOUND: its excess counts for so much less of the limit
+        low = data.limits[limit][0]
+        model.strain[limit] = stage.strain * min(1.0, NO_BOUND / low) if low > 0 else stage.strain
         if stage.strain:
             model.allowed[limit] = MOST_EXCESS
 
@@ -224,6 +243,17 @@ def _keep_excess(model: Any) -> None:
     """Later stages break limits by no more than this one."""
     for limit in model.LIMITS:
         model.allowed[limit] = float(model.excess[limit].value or 0.0) + TIE
+
+
+def solve_all(study: Study, upper: Sequence[float], stages: Sequence[Stage]) -> list[Plan]:
+    """The plan of every program of a study in one box, where there is one; here, one after the other."""
+    programs = programs_of(study)
+    units = [Unit(program=i, upper=tuple(upper), stages=tuple(stages)) for i in range(len(programs.data))]
+    try:
+        points = [solve_unit(programs, unit) for unit in units]
+    finally:
+        forget()
+    return [p.plan for p in points if p.plan is not None]
 
 
 def rescored(study: Study, plan: Plan, *, limits_hold: bool = True) -> Floats:

@@ -20,10 +20,10 @@ import pandas as pd
 from dse import exhaustive, frontier
 from dse.columns import OBJECTIVE_SENSE
 from dse.errors import SelfCheckError
-from dse.points import Stage, Unit, forget, programs_of, solve_unit
+from dse.points import Stage, solve_all
 from dse.progress import Stop, silent
 from dse.resolve import Study
-from dse.scoring import bounds_of, score_plan, score_plans, violation
+from dse.scoring import bounds_of, limit_key, score_plan, score_plans, violation
 from formulations.plan import Plan
 
 ENUMERATED = 5_000_000
@@ -73,14 +73,6 @@ def relaxations(study: Study, nearest: Plan | None, stop: Stop) -> list[dict[str
     return [asdict(r) for r in found]
 
 
-def _key(study: Study, name: str, *, low: bool) -> str:
-    """Key of the study that bounds a column from below, or from above."""
-    if low and study.space.demand is not None and study.space.demand == (name, bounds_of(study)[name][0]):
-        return f"demand.{name}"
-    given = study.envelope.limits.model_extra or {}
-    return f"limits.{name}" + (f".{'min' if low else 'max'}" if isinstance(given[name], dict) else "")
-
-
 def _relaxation(study: Study, plan: Plan) -> Relaxation | None:
     """What a plan needs of the limits; None where it breaks none, or one that no key of the study speaks of."""
     row = score_plan(study, plan).iloc[0]
@@ -89,10 +81,10 @@ def _relaxation(study: Study, plan: Plan) -> Relaxation | None:
         value = float(row[name])
         if low <= value <= high:
             continue
-        below, away = value < low, ROUNDING * abs(value)
+        below, away = value < low, 0.0 if name.startswith("n_") else ROUNDING * abs(value)
         changes.append(
             Change(
-                limit=_key(study, name, low=below),
+                limit=limit_key(study, name, low=below),
                 now=low if below else high,
                 needed=value - away if below else value + away,
             )
@@ -119,21 +111,15 @@ def _check(study: Study, changes: list[Change], plan: Plan) -> None:
 
 
 def _together(study: Study, nearest: Plan | None) -> Relaxation | None:
-    plan = _elastic(study) if not frontier.refusal(study) else nearest
+    plan = None if frontier.refusal(study) else _elastic(study)
+    plan = nearest if plan is None else plan  # the programs leave out devices that a limit on counts rules out
     return None if plan is None else _relaxation(study, plan)
 
 
 def _elastic(study: Study) -> Plan | None:
     """The plan that breaks the limits least, over all programs."""
-    programs, n = programs_of(study), len(study.envelope.objectives.names)
-    stages = (Stage((0.0,) * n, strain=1.0), Stage((1.0,) * n, eager=1.0))
-    try:
-        points = [
-            solve_unit(programs, Unit(program=i, upper=(np.inf,) * n, stages=stages)) for i in range(len(programs.data))
-        ]
-    finally:
-        forget()
-    plans = [p.plan for p in points if p.plan is not None]
+    n = len(study.envelope.objectives.names)
+    plans = solve_all(study, (np.inf,) * n, (Stage((0.0,) * n, strain=1.0), Stage((1.0,) * n, eager=1.0)))
     if not plans:
         return None
     frame, bounds = score_plans(study, plans), bounds_of(study)
@@ -165,7 +151,7 @@ def _best_without(study: Study, name: str, sense: str) -> Plan | None:
     ends = {"maximise": [name], "minimise": ["cost_usd_per_h"]}
     if sense == "min":
         ends = {"maximise": ["throughput_tok_s"], "minimise": [name]}
-    free = study.changed({_key(study, name, low=sense == "max"): None, "objectives": ends})
+    free = study.changed({limit_key(study, name, low=sense == "max"): None, "objectives": ends})
     plans = _front(free)
     if not plans:
         return None

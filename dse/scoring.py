@@ -34,6 +34,14 @@ def bounds_of(study: Study) -> dict[str, tuple[float, float]]:
     return bounds
 
 
+def limit_key(study: Study, name: str, *, low: bool) -> str:
+    """Key of the study that bounds a column from below, or from above; a demand stands for its column."""
+    if low and study.space.demand is not None and study.space.demand == (name, bounds_of(study)[name][0]):
+        return f"demand.{name}"
+    given = (study.envelope.limits.model_extra or {})[name]
+    return f"limits.{name}" + (f".{'min' if low else 'max'}" if isinstance(given, dict) else "")
+
+
 def within_bounds(
     columns: Mapping[str, Floats], bounds: Mapping[str, tuple[float, float]], *, exact: bool
 ) -> Bools | bool:

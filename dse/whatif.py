@@ -8,10 +8,10 @@ import pandas as pd
 from dse import exhaustive
 from dse import frontier as milp
 from dse.columns import OBJECTIVE_SENSE
-from dse.points import Stage, Unit, forget, programs_of, solve_unit
+from dse.points import Stage, solve_all
 from dse.progress import Stop, silent
 from dse.resolve import Study
-from dse.scoring import score, score_index, score_plans
+from dse.scoring import limit_key, score, score_index, score_plans
 
 EXPLORED_AGAIN = 5_000_000
 """Spaces up to this size are explored again beyond their limits: a second or two."""
@@ -75,15 +75,12 @@ def enumerable(study: Study) -> bool:
     return not exhaustive.refusal(study) and study.space.n_designs <= EXPLORED_AGAIN
 
 
-def _key(study: Study, name: str) -> str:
-    """Key of the study that bounds a column from above."""
-    given = (study.envelope.limits.model_extra or {})[name]
-    return f"limits.{name}.max" if isinstance(given, dict) else f"limits.{name}"
-
-
 def _next_enumerated(study: Study, name: str, high: float, best: float) -> pd.Series | None:
     """The design beyond one limit, at most twice it, that needs least of it to be faster than the best within."""
-    wider, first = study.changed({_key(study, name): high * RAISED}), study.envelope.objectives.maximise[0]
+    wider, first = (
+        study.changed({limit_key(study, name, low=False): high * RAISED}),
+        study.envelope.objectives.maximise[0],
+    )
     found = exhaustive.explore(wider, workers=1, address="local", report=silent, stop=Stop())
     frame = score_index(wider, found.index)
     better = frame[(frame[first] > best * (1 + FASTER)) & (frame[name] > high)]
@@ -92,16 +89,11 @@ def _next_enumerated(study: Study, name: str, high: float, best: float) -> pd.Se
 
 def _next_solved(study: Study, name: str, best: float) -> pd.Series | None:
     """The same without a bound on how far beyond, by the exact programs."""
-    wider = study.changed({_key(study, name): None})
+    wider = study.changed({limit_key(study, name, low=False): None})
     if milp.refusal(wider):
         return None
     names = study.envelope.objectives.names
     upper = tuple(-best * (1 + FASTER) if o == study.envelope.objectives.maximise[0] else np.inf for o in names)
     stages = (Stage(tuple(float(o == name) for o in names)), Stage((1.0,) * len(names), eager=1.0))
-    programs = programs_of(wider)
-    try:
-        points = [solve_unit(programs, Unit(program=i, upper=upper, stages=stages)) for i in range(len(programs.data))]
-    finally:
-        forget()
-    plans = [p.plan for p in points if p.plan is not None]
+    plans = solve_all(wider, upper, stages)
     return score_plans(wider, plans).sort_values(name).iloc[0] if plans else None

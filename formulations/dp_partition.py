@@ -9,7 +9,7 @@ Sets        POOLS p;  OPTIONS (p, k): settings of a pool, among them not to buy 
 Parameters  G samples in the global batch;  r[p,k] replicas, M[p,k] samples that fit, at most G
             P[p,k] = ceil(M/r), K[p,k] = ceil(P/m)  most samples, micro-steps of a replica
             first, sample, micro [p,k]  time of the first sample per replica, of each more, of a micro-step more
-            level[p,k,q]  time of q samples per replica in one micro-step, all that is paid once inside
+            last[p,k,q]  time of q samples per replica in one micro-step, all that is paid once inside
             exchange, floor [n,l]  exposed and whole exchange of n pools
             usd, watt [p,k], and [l] of a link;  ring[o]  links between o pools
 Variables   pick[p,k]  option k of pool p, binary;  run[p,k]  it has a share, in [0, 1];  work[p]  binary
@@ -34,9 +34,9 @@ Subject to  sum_k pick[p,k] = 1                                                 
             share[p] <= sum_k M run / G                                         respect_memory
             sum_p share[p] >= 1                                                 share_the_batch
             step >= sum_k (first run + sample more + micro steps) + sum exchange state              wait_for_pools
-                                                     measured: sum_q level[q] level + micro steps
+                                                     measured: sum_q last[q] level + micro steps
             step >= sum floor state                                             wait_for_links
-            busy time of option k <= upper[time] run[p,k]                       end_in_time
+            busy time of option k <= upper[time] run[p,k]    where time is an objective    end_in_time
 
 work is binary and one option is picked, so run is the product of the two: 0, or pick where the pool works.
 The big numbers are the integers' own bounds: P and K follow from M <= G, and beyond G no sample is left to take.

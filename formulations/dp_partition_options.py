@@ -83,7 +83,7 @@ def undominated(system: DpSystem, pool: int, rows: Ints, prices: Sequence[str]) 
 
 
 def options_of(system: DpSystem, pool: int, rows: Ints) -> TimedOptions:
-    """Coefficients of a pool's rows; T is read off the model's own staircase."""
+    """Coefficients of a pool's rows; times are read off the model's own staircase."""
     table: DpTable = system.tables[pool]
     share, bill = table.share.rows(rows), system.fleet.bills[pool]
     most = np.where(table.active[rows], np.minimum(share.most, system.fleet.global_batch), 0.0)

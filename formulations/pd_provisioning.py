@@ -2,19 +2,20 @@
 
 One program covers one regime (data types and routing). Rates are in requests/s and, like cost and power,
 divided by the largest that the options reach, so that all rows are of order 1. Options and their
-coefficients come from `dse.model` (see pd_provisioning_data), so the program is exact.
+coefficients come from `dse.model` (see pd_provisioning_data).
 
 Sets        POOLS p, o;  OPTIONS (p, k);  LINKS l;  PAIRS (p, o), p != o;  CLASSES c;
             configurations (p, j): options of a pool that differ only in count
 Parameters  R[p,k], D[p,k], B[p,k]  prefill, decode and both-role rate of an option
             T[p,k,l]   prefill rate that meets the TTFT limit through link l
             n[p,k]     instances;  e[p,k], h[p,k]  cost at idle, and more when busy;  w[p,k]  power
-            S[l], e[l], w[l]  bandwidth, cost and power of a link between one pair of pools
+            S[l], a[l], g[l]  bandwidth, cost and power of a link between one pair of pools
             v          KV bytes per request
 Variables   pick[p,k]  option k of pool p, binary
             use[p,o,l]  p and o have link l, binary: one choice a pair with `per_pair`, else one for all pairs
             bought[p,o,l]  link l stands between p and o, in [0, 1]
             rate       requests/s of the whole fleet
+            cost = sum e pick + sum a bought + h times how busy;  power = sum w pick + sum g bought
 Minimise    rate (negative), cost and power as the frontier search weighs them, within its bounds and the
             user's limits: `program`
 Subject to  sum_k pick[p,k] = 1                                                 pick_one_option

@@ -176,6 +176,7 @@ def _refusal(system: System, objectives: Sequence[str], bounds: Mapping[str, tup
     strange = ", ".join(o for o in objectives if o not in known)
     unbounded = ", ".join(b for b in bounds if b not in known and not b.startswith("n_"))
     capped = ", ".join(b for b in bounds if b in RATE_COLUMNS and np.isfinite(bounds[b][1]))
+    dearest = ", ".join(b for b in ("cost_usd_per_h", "power_w") if bounds.get(b, (0.0, 0.0))[0] > 0)
     metered = any(bool((t.bill.busy_usd_per_h > 0).any()) for t in system.tables)
     reasons = (
         (bool(strange), f"objective {strange} is not linear in the plan; it knows {names}"),
@@ -184,6 +185,7 @@ def _refusal(system: System, objectives: Sequence[str], bounds: Mapping[str, tup
             "the throughput objectives are multiples of one another; keep one of them",
         ),
         (bool(unbounded), f"a limit on {unbounded} is not linear in the plan; it knows {names} and n_<pool>"),
+        (bool(dearest), f"a lower limit on {dearest} would let a plan buy what it has no use for"),
         (bool(capped), f"an upper limit on {capped} would let a plan run below its capacity"),
         (
             not system.mix.steps.any(),

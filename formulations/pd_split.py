@@ -11,15 +11,16 @@ and there are finitely many.
 
 Variables   crossing   requests/s prefilled on one pool and decoded on another
             over[p]    prefill rate of the pools beside p, sum_{q != p} R pick
-            spread[p,o,q,k] = over[p] pick[q,k]  for decode options of pools q beside o
+            spread[p,q,k] = over[p] pick[q,k]  for decode options of pools q beside p
 Subject to  rate = crossing + sum B pick                                        count_served
             crossing <= sum R pick                                              prefill_at_capacity
             crossing <= sum D pick                                              decode_at_capacity
             crossing <= sum_l S/v use[p,o,l]            (two pools)             respect_link
             crossing <= T[p,k,l] (1 + over[p]/R[p,k]) + (3 - pick[p,k] - use[p,o,l] - (o decodes))   respect_ttft
-            crossing <= S/v (1 + over[p]/R + sum_{q != o} D pick/D' + sum D spread/(R D'))
+            crossing <= S/v (1 + over[p]/R + sum_{q != p, o} D pick/D' + sum D spread/(R D'))
                         + (3 - [R_p >= R] - [D_o >= D'] - [link of p and o <= S])          respect_pair
-            spread <= over[p],  spread <= max over[p] pick[q,k]                 spread_with_over, spread_with_pick
+            spread <= over[p],                                                  spread_with_over
+            spread <= (most prefill of pools beside p and q) pick[q,k]          spread_with_pick
 
 respect_pair, written for an overloaded pair's R and D' and its link's S, holds for every pick of at least R and D'
 over a link of at most S: a larger share fills the link sooner. [..] sums the picks that it speaks of. 1 suffices as
@@ -47,8 +48,8 @@ class PairRow(NamedTuple):
     prefill_pool: int
     decode_pool: int
     link: int
-    prefill_rate: float
-    decode_rate: float
+    prefill_requests_s: float
+    decode_requests_s: float
 
 
 def add_split(m: pyo.ConcreteModel, data: ProvisioningData) -> None:
@@ -77,8 +78,8 @@ def add_split(m: pyo.ConcreteModel, data: ProvisioningData) -> None:
 
     m.over = pyo.Expression(m.POOLS, rule=lambda m, p: _beside(m, data, p))
     _add_ttft(m, data, rates)
-    m.SPREADS = pyo.Set(dimen=4)
-    m.spread = pyo.Var(m.SPREADS, bounds=(0, None), dense=False, doc="spread[p,o,q,k], scaled")
+    m.SPREADS = pyo.Set(dimen=3)
+    m.spread = pyo.Var(m.SPREADS, bounds=(0, None), dense=False, doc="spread[p,q,k], scaled")
     m.spread_with_over, m.spread_with_pick = pyo.ConstraintList(), pyo.ConstraintList()
     m.respect_pair = pyo.ConstraintList()
     m.rows_of_pairs = []
@@ -138,25 +139,25 @@ def add_pair(m: pyo.ConcreteModel, data: ProvisioningData, row: PairRow) -> None
     others = [q for q in range(len(pools)) if q not in (p, o)]
     beside = pyo.quicksum(picked(m, q, pools[q].decode_rate / rates) for q in others)
     product = pyo.quicksum(
-        float(pools[q].decode_rate[k] / rates) * _spread(m, data, (p, o, q, int(k)))
+        float(pools[q].decode_rate[k] / rates) * _spread(m, data, (p, q, int(k)))
         for q in others
         for k in np.flatnonzero(pools[q].decode_rate > 0)
     )
     speaks = (
-        picked(m, p, pools[p].prefill_rate >= row.prefill_rate)
-        + picked(m, o, pools[o].decode_rate >= row.decode_rate)
+        picked(m, p, pools[p].prefill_rate >= row.prefill_requests_s)
+        + picked(m, o, pools[o].decode_rate >= row.decode_requests_s)
         + pyo.quicksum(used(m, data, p, o, i) for i in m.LINKS if _link_rate(data, i) <= carried)
     )
-    prefill, decode = row.prefill_rate / rates, row.decode_rate / rates
+    prefill, decode = row.prefill_requests_s / rates, row.decode_requests_s / rates
     share = carried + carried / prefill * m.over[p] + carried / decode * beside + carried / prefill / decode * product
     m.rows_of_pairs.append((p, o))
     m.respect_pair.add(m.crossing <= share + 3 - speaks)
 
 
-def _spread(m: pyo.ConcreteModel, data: ProvisioningData, index: tuple[int, int, int, int]) -> Any:
-    """The variable spread[p,o,q,k], made when first asked for."""
+def _spread(m: pyo.ConcreteModel, data: ProvisioningData, index: tuple[int, int, int]) -> Any:
+    """The variable spread[p,q,k], made when first asked for."""
     if index not in m.SPREADS:
-        p, _, q, k = index
+        p, q, k = index
         m.SPREADS.add(index)
         others = (t.prefill_rate.max() for i, t in enumerate(data.pools) if i not in (p, q))
         most = float(sum(others) / data.scale[RATE])

@@ -22,7 +22,7 @@ A product of a share x in [0, 1] and a binary y is exact as z <= y, z <= x, z >=
 The big numbers: max_k R suffices in respect_ttft, since prefill never exceeds R; in work_at_capacity a link row
 is scaled by the widest link, so 1 covers any slack, and max_k R twice covers the slack of a prefill pool.
 filled makes every prefill pool equally busy, and sourced sends each pool's requests to the decode pools in
-proportion to theirs, so flow[p,o] = rate (R_p / sum R) (D_o / sum D). With one pool a side it holds by itself.
+proportion to theirs, so flow[p,o] = (sum flow) (R_p / sum R) (D_o / sum D). With one pool a side it holds by itself.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def _leaving(m: pyo.ConcreteModel, p: int) -> Any:
 def _held(m: pyo.ConcreteModel, data: ProvisioningData, rates: float, p: int, link: int) -> Any:
     """Prefill rate of pool p that meets the TTFT limit through this link."""
     t = data.pools[p]
-    assert t.ttft_rate is not None
-    return picked(m, p, np.where(t.prefill_rate > 0, t.ttft_rate[:, link], 0.0) / rates)
+    held = t.prefill_rate if t.ttft_rate is None else t.ttft_rate[:, link]
+    return picked(m, p, np.where(t.prefill_rate > 0, held, 0.0) / rates)
 
 
 def _most(data: ProvisioningData, rates: float, p: int) -> float:

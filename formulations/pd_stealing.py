@@ -10,13 +10,14 @@ Variables   flow[p,o,c]  requests/s routed
 Subject to  sum_{p,o} flow[p,o,c] >= q[c] (rate - alone)                        serve_every_class
             sum_j N/a inside[p,j,c] = sum_o flow[p,o,c]                         assign_prefill_work
             sum_j N/d outside[o,j,c] = sum_p flow[p,o,c]                        assign_decode_work
-            sum_c (inside + outside) <= sum_{k in j} n/N pick                   respect_capacity
+            sum_c (inside + outside where d > 0) <= sum_{k in j} n/N pick       respect_capacity
             outside[p,j,c] <= sum_{k in j} pick   where decoding takes no time  decode_where_picked
             sum_c v[c] flow[p,o,c] <= sum_l S use[p,o,l]                        respect_link
             rate <= sum A pick + (1 - alone)                                    serve_alone
             1 + (pools - 1)(1 - alone) >= pools bought >= 2 - alone             count_pools
 
-1 suffices in serve_alone and serve_every_class, since the scaled rate never exceeds 1.
+Prefilling takes time, a > 0, for every class. 1 suffices in serve_alone and serve_every_class, since the scaled rate
+never exceeds 1.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ Worth       of one device more in pool p, at its instance size: y R[p,k]/n (pref
             B[p,k]/n (both phases), work stealing y/g of respect_capacity; of 1 GB/s more between pools:
             y d(right-hand side)/dS
 
-A price holds until another row binds. Symbols: `pd_provisioning`, `pd_split`, `pd_stealing`.
+A price holds until another row binds; respect_ttft, which no single thing relaxes, has none. Symbols:
+`pd_provisioning`, `pd_split`, `pd_stealing`.
 """
 
 from __future__ import annotations

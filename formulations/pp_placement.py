@@ -20,6 +20,7 @@ Variables   lie[o,a,e]   block o lies there, binary
             forward[s], backward[s]  passes of a slot;  behind[s]  both of all slots before s in this count: downstream
             slowest_forward, slowest_backward, pace  of any slot
             scheduled    step without gradients;  gradient  their all-reduce
+            returns      (2 K - 1) y[l], by which micro-batches come back from wafers; 0 without
 Minimise    step, cost and power as the frontier search weighs them, within its bounds and the user's limits: see
             `program`, which adds them; step = scheduled + gradient
 Subject to  sum lie[o,0,e] = 1                                                          start_at_the_head
@@ -35,15 +36,20 @@ Subject to  sum lie[o,0,e] = 1                                                  
                                                                                         cross_on_the_link
             forward[s], backward[s] = layers, head, transfers, wafers                   take_forward, take_backward
             behind[s+1] = behind[s] + forward[s] + backward[s]                          add_up
-            slowest_forward >= forward[s], ...; pace >= forward[s] + backward[s]        be_slowest
+            slowest_forward >= forward[s], slowest_backward >= backward[s],
+            slowest_forward + slowest_backward >= pace >= forward[s] + backward[s]      be_slowest
+            scheduled - returns (below: scheduled) is no less than
  gpipe      scheduled >= path + (N-1) (slowest_forward + slowest_backward)              run_gpipe
  interleaved scheduled >= N pace + (path - pace)/v + v transfers                        run_interleaved
- 1f1b       scheduled >= path - D + (N-1) p + one of 0, D - w f, D - w b, both          fill_and_drain
+ 1f1b       scheduled >= path - D + (N-1) p + each of 0, D - w f, D - w b;
+                         + the last two together where N >= w + 2                       fill_and_drain
             scheduled >= path + (N-1) pace - w f', w = min(N-1, slots - 1); >= N pace   run_at_pace, run_all_passes
             scheduled >= 2 path + (N - slots - 1) pace                     N > slots    run_evenly
             scheduled >= sum_s u_s forward[s] + w_s backward[s]   a longest path        wait_for_passes (refine)
- decoupled  scheduled >= path + (N-1) pace; pace >= period of the wafers; N periods     run_decoupled
-            scheduled >= z[l] where pools meet                                          respect_link
+ decoupled  scheduled >= path + one call of the wafers + (N-1) pace, pace >= their period;
+                         >= N periods                                                   run_decoupled
+            step without returns taken off: >= z[l] where pools meet; beside wafers, of every pool,
+                         2 K_o z[l], less one z[l] where it has both ends                respect_link
             levels of the slowest pass, above[t,j]: climb_in_order, keep_pace, fit_the_level  (see pp_placement_pace)
             gradient >= G of every stage, of the wafers                                 reduce_gradients, reduce_wafers
 

@@ -7,7 +7,8 @@ GPipe waits for the longest forward and the longest backward, which may be of tw
 
 Sets        LEVELS (t, j): times p_1 < p_2 < ... of t, the longest stage, or the longest forward and backward;
             choices as in pp_placement
-Parameters  fits[i,j]  most layers of choice i in a time no longer than p_(j+1); fits[i,0] in one below p_1
+Parameters  fits[i,j]  most layers of choice i in a time below p_(j+1), for the last level all that memory
+            allows; fits[i,0] in one below p_1
 Variables   above[t,j]   the longest is not below p_j, binary
 Subject to  above[t,j+1] <= above[t,j]                                                  climb_in_order
             longest >= p_0 + sum_j (p_j - p_(j-1)) above[t,j], p_0 the least of any plan  keep_pace

@@ -2,9 +2,10 @@
 
 Sets        OBJECTIVES i, LIMITS j  quantities of the plan, each scaled to about 1
 Parameters  weight[i] of objective i, upper[i] its bound: the frontier search moves both
-            low[j], high[j]  the user's limits;  strain[j] price of breaking limit j, allowed[j] by how much
+            low[j], high[j]  the user's limits; a low beyond NO_BOUND counts as that, a high beyond it has no row
+            strain[j]  price of breaking limit j;  allowed[j]  by how much it may be broken
+            eager      price on the bonus: what a plan should do as far as it can even where it is no objective
 Variables   excess[j]  share by which the plan breaks limit j; 0 unless a relaxation is asked for
-            eager  price on the bonus: what a plan should do as far as it can even where it is no objective
 Minimise    sum_i weight[i] minimised[i] + sum_j strain[j] excess[j] - eager bonus       weigh_objectives
 Subject to  minimised[i] <= upper[i]                                            respect_bounds
             quantity[j] <= high (1 + excess)                                    respect_limits

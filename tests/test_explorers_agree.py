@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dse import exhaustive, search
 from dse import frontier as milp
 from dse.errors import MethodError
+from dse.explore import choose_method
 from dse.pareto import minimised
 from dse.progress import Stop, silent
 from dse.resolve import Study
@@ -144,7 +145,7 @@ def test_every_method_gives_the_brute_force_frontier(name: str) -> None:
     assert same(exact.points, expected)
     assert not exact.unproven
     assert [c.design_id for c in exact.certificates] == [p.design_id for p in exact.plans]
-    assert all(c.gap <= 1e-9 for c in exact.certificates)
+    assert all(c.gap <= 1e-6 for c in exact.certificates)
     sampled = search.explore(study, workers=1, address="local", report=silent, stop=Stop())
     assert same(sampled.points, expected)
 
@@ -173,7 +174,7 @@ def test_quickstart_agrees() -> None:
     exact = milp.explore(study, report=silent, stop=Stop())
     assert same(exact.points, expected)
     assert not exact.unproven
-    assert max(c.gap for c in exact.certificates) <= 1e-9
+    assert max(c.gap for c in exact.certificates) <= 1e-7
     sampled = search.explore(study, workers=1, address="local", report=silent, stop=Stop())
     assert same(sampled.points, expected)
 
@@ -240,3 +241,59 @@ def test_optuna_with_a_seed_repeats_itself() -> None:
         stop=Stop(),
     )
     assert first.index.tolist() != other.index.tolist()
+
+
+def test_a_limit_that_asks_for_dear_plans_is_refused() -> None:
+    study = Study.from_dict(small_study(limits={"cost_usd_per_h": {"min": 100}}, search={"method": "milp"}))
+    assert "no use for" in milp.refusal(study)
+    assert choose_method(Study.from_dict(small_study(limits={"power_w": {"min": 1e4}})))[0] == "exhaustive"
+
+
+CAUGHT: dict[str, dict[str, Any]] = {
+    "a box that tight tolerances call empty": {
+        "name": "x",
+        "paradigm": "pd_serving",
+        "workload": {
+            "model": "llama-2-7b",
+            "routing": ["work_stealing"],
+            "requests": [
+                {"share": 0.333, "input_tokens": 64, "output_tokens": 60},
+                {"share": 0.333, "input_tokens": 4000, "output_tokens": 500},
+                {"share": 0.334, "input_tokens": 4000, "output_tokens": 60},
+            ],
+        },
+        "pool": [
+            {"device": "a100-80gb-sxm", "name": "p0", "count": [0, 4], "roles": ["prefill"]},
+            {"device": "h200-141gb-sxm", "name": "p1", "count": [0, 8, 16], "roles": ["decode"]},
+            {"device": "h200-141gb-sxm", "name": "p2", "count": [0, 4], "roles": ["prefill"]},
+            {"device": "h200-141gb-sxm", "name": "p3", "count": [0, 2, 8], "roles": ["prefill"], "instance_size": [2]},
+        ],
+        "link": {"bandwidth_gb_s": [12.5, 2]},
+    },
+    "a better plan of another data type": {
+        "name": "a",
+        "paradigm": "pd_serving",
+        "workload": {
+            "model": "llama-3.1-8b",
+            "kv_dtype": ["bf16", "fp8"],
+            "requests": [
+                {"share": 0.5, "input_tokens": 64, "output_tokens": 500},
+                {"share": 0.5, "input_tokens": 4000, "output_tokens": 2},
+            ],
+        },
+        "pool": [{"device": "h200-141gb-sxm", "name": "p0", "count": [2, 4, 6], "max_decode_batch": [8, 64]}],
+    },
+}
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_a_coarse_frontier_is_made_of_points_of_the_whole_one_and_covers_it(name: str) -> None:
+    study = Study.from_dict(CAUGHT[name])
+    expected = brute_force(study)
+    found = milp.explore(study, report=silent, stop=Stop())
+    assert not found.unproven
+    for point in found.points:
+        assert np.isclose(expected, point, rtol=1e-9).all(axis=1).any()
+    ranges = np.array([found.ranges[o] for o in study.envelope.objectives.names])
+    for point in expected:
+        assert (found.points - 0.01 * ranges <= point + 1e-9 * np.abs(point)).all(axis=1).any()

@@ -234,7 +234,9 @@ def _print_infeasible(result: Result) -> None:
     from dse.report.relaxed import relaxation_text
 
     found = result.info["infeasible"]
-    if found["nearest"]:
+    if not result.complete:
+        typer.echo("No feasible design was found in the time given.", err=True)
+    elif found["nearest"]:
         typer.echo(f"No feasible design. Nearest is {found['nearest']}: {found['design']}", err=True)
     else:
         typer.echo("No feasible design: none can run.", err=True)

@@ -17,8 +17,9 @@ Ints = NDArray[np.int64]
 def critical_passes(forward_s: Floats, backward_s: Floats, n_micro: int) -> tuple[Ints, Ints]:
     """How many forwards and backwards of each stage are on the longest path of a 1F1B step, (K,) each.
 
-    F(s, i) waits for F(s-1, i) and for the pass before it on its stage: F(s, i-1) in the first w = min(n, K-s) + 1,
-    else B(s, i-w-1). B(s, j) waits for B(s+1, j) and for F(s, w+j), or B(s, j-1) once no forward is left.
+    F(s, i) waits for F(s-1, i) and for the pass before it on its stage: F(s, i-1) for i <= w + 1,
+    w = min(n, K-s), else B(s, i-w-1). B(s, j) waits for B(s+1, j) and for F(s, w+j), or B(s, j-1) once no forward is
+    left.
 
     Source: the recurrence of `pp_schedule.one_f_one_b_s`.
 

@@ -109,7 +109,7 @@ def proof_text(info: Mapping[str, Any]) -> str:
 
 def _cover_text(resolution_frac: float) -> str:
     if resolution_frac == 0:
-        return "no design beats the frontier: every point of it was found"
+        return "every point was found, but for points nearer to another than 1e-7 of an objective's scale"
     return (
         f"for every design there is a point of the frontier that is at most {resolution_frac:.3g} of the range "
         "worse in every objective (search.resolution_frac; 0 finds every point)"
