@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dse import exhaustive
+from dse import enumeration, pruning
 from dse.progress import Stop, silent
 from dse.resolve import Study
 
@@ -67,9 +67,9 @@ def measured(kind: str, n_gpu: int, n_wse: int, workers: int) -> dict[str, float
     study = six_kinds() if kind == "six" else two_kinds(n_gpu, n_wse)
     started = time.perf_counter()
     if kind == "every":
-        found = exhaustive.enumerate_all(study, workers=workers, address="local", report=silent, stop=Stop())
+        found = enumeration.enumerate_all(study, workers=workers, address="local", report=silent, stop=Stop())
     else:
-        found = exhaustive.explore_pruned(study, report=silent, stop=Stop())
+        found = pruning.explore_pruned(study, report=silent, stop=Stop())
     spent_s = time.perf_counter() - started
     own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return {

@@ -26,6 +26,10 @@ class MethodError(DseError, ValueError):
     """A method that cannot answer this study exactly; the message says why and what can."""
 
 
+class ClusterError(DseError, RuntimeError):
+    """Workers that die again and again on one unit of work."""
+
+
 class SelfCheckError(DseError, AssertionError):
     """A plan that scores differently the second time: a bug, so nothing is reported as a result."""
 

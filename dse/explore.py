@@ -17,8 +17,9 @@ import pandas as pd
 import tomli_w
 from numpy.typing import NDArray
 
-from dse import exhaustive, search
+from dse import exhaustive, pruning, search
 from dse import frontier as milp
+from dse.checkpoint import Checkpoint, identity_of
 from dse.errors import InputError, MethodError, SelfCheckError
 from dse.files import whole, write_whole
 from dse.marginal import marginal_values
@@ -43,6 +44,9 @@ KEPT_WHEN_STOPPED = 1_000
 """A run whose time is up does not spend more of it on a sample."""
 AGREE = 1e-9
 RUN_FILES = ("study.toml", "frontier.csv", "candidates.parquet", "run.json", "report.html")
+
+CHECKPOINT = "checkpoint"
+"""Folder inside the run folder, while there is something to go on from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +86,7 @@ def choose_method(study: Study) -> tuple[str, str]:
     if not no_enumeration and n <= AUTO_EXHAUSTIVE_DESIGNS:
         return "exhaustive", f"the grid has {n:,} designs, at most {AUTO_EXHAUSTIVE_DESIGNS:,} are enumerated"
     few = n <= AUTO_PRUNED_DESIGNS and study.space.n_options <= study.paradigm.most_options
-    if not no_enumeration and few and exhaustive.prunes(study):
+    if not no_enumeration and few and pruning.prunes(study):
         return "exhaustive", f"of the grid's {n:,} designs those that cannot be on the frontier are dropped unseen"
     no_milp = milp.refusal(study)
     n_options = study.space.n_options
@@ -110,19 +114,21 @@ class Explored:
     trials: int | None = None
 
 
-def _enumerate(study: Study, report: Report, stop: Stop) -> Explored:
+def _enumerate(study: Study, report: Report, stop: Stop, checkpoint: Checkpoint | None) -> Explored:
     compute = study.envelope.compute
-    grid = exhaustive.explore(study, workers=compute.workers, address=compute.ray, report=report, stop=stop)
+    grid = exhaustive.explore(
+        study, workers=compute.workers, address=compute.ray, report=report, stop=stop, checkpoint=checkpoint
+    )
     proof: dict[str, Any] = {"kind": "none"}
     if not stop.reason:
-        proof = {"kind": "exhaustive", "designs": study.space.n_designs, **exhaustive.pruning(study, grid)}
+        proof = {"kind": "exhaustive", "designs": study.space.n_designs, **pruning.account(study, grid)}
     return Explored(
         plans=on_grid(grid.index), points=grid.points, candidates=grid.candidates, proof=proof, nearest=grid.nearest
     )
 
 
-def _solve(study: Study, report: Report, stop: Stop) -> Explored:
-    exact = milp.explore(study, report=report, stop=stop)
+def _solve(study: Study, report: Report, stop: Stop, checkpoint: Checkpoint | None) -> Explored:
+    exact = milp.explore(study, report=report, stop=stop, checkpoint=checkpoint)
     proof = {
         "kind": "milp" if not exact.unproven else "none",
         "solves": exact.solves,
@@ -138,7 +144,7 @@ def _solve(study: Study, report: Report, stop: Stop) -> Explored:
     return Explored(plans=exact.plans, points=exact.points, candidates=exact.solves, proof=proof)
 
 
-def _sample(study: Study, report: Report, stop: Stop) -> Explored:
+def _sample(study: Study, report: Report, stop: Stop, _: Checkpoint | None) -> Explored:
     compute = study.envelope.compute
     found = search.explore(study, workers=compute.workers, address=compute.ray, report=report, stop=stop)
     proof = {"kind": "none", "trials": found.trials}
@@ -162,15 +168,21 @@ def run(
     workers: int | None = None,
     report: Report = silent,
     stop: Stop | None = None,
+    checkpoint: Path | None = None,
+    resume: bool = False,
 ) -> Result:
-    """Explores a study. Raises MethodError, or SelfCheckError where a plan scores differently twice."""
+    """Explores a study. Raises MethodError, or SelfCheckError where a plan scores differently twice.
+
+    With a folder as `checkpoint`, what is found is kept there until the caller removes it; `resume` goes on from it.
+    """
     if method is not None or workers is not None:
         study = with_overrides(study, method, workers)
     chosen, why = choose_method(study)
     stop = stop or Stop(time_limit_s=study.envelope.search.time_limit_s)
+    saved = Checkpoint(checkpoint, _identity(study, chosen), resume=resume) if checkpoint else None
     started = time.perf_counter()
-    found = EXPLORERS[chosen](study, report, stop)
-    wall_s = time.perf_counter() - started
+    found = EXPLORERS[chosen](study, report, stop, saved)
+    wall_s = time.perf_counter() - started + (saved.spent_s if saved else 0.0)
     frontier = _verified(study, found.plans, found.points)
     kept = KEPT_WHEN_STOPPED if stop.reason else KEPT_CANDIDATES
     candidates, advice = _candidates(study, found.plans, frontier, kept), _advice(study, frontier, found.nearest, stop)
@@ -200,6 +212,12 @@ def run(
     frontier, candidates = with_intervals(study, frontier), with_intervals(study, candidates)
     info["intervals_s"] = time.perf_counter() - started
     return Result(study=study, frontier=frontier, candidates=candidates, info=info)
+
+
+def _identity(study: Study, method: str) -> dict[str, Any]:
+    """What a checkpoint must be of to be continued."""
+    tables, files = study.portable()
+    return identity_of(tables, files, method, versions())
 
 
 def _advice(study: Study, frontier: pd.DataFrame, nearest: int, stop: Stop) -> dict[str, Any]:
@@ -326,6 +344,11 @@ def versions() -> dict[str, str]:
     for name in names:
         found[name] = version(name)
     return found
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run, complete, stopped or killed, and nothing else that it needs."""
+    return (folder / "run.json").exists() or [p.name for p in folder.iterdir()] == [CHECKPOINT]
 
 
 def write_run(result: Result, folder: Path) -> None:

@@ -22,7 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.boxes import Box, shrink, sizes
+from dse.checkpoint import Checkpoint
 from dse.cluster import Workers
+from dse.journal import Journal
 from dse.pareto import nondominated
 from dse.points import STEP, TIE, Point, Programs, Row, Stage, Unit, forget, programs_of, refusal, solve_unit
 from dse.progress import Progress, Report, Stop
@@ -105,14 +107,17 @@ class Proven:
         self.certificates = [self.certificates[i] for i in at]
 
 
-def explore(study: Study, *, report: Report, stop: Stop) -> Proven:
-    """The exact frontier of all programs of a study."""
+def explore(study: Study, *, report: Report, stop: Stop, checkpoint: Checkpoint | None = None) -> Proven:
+    """The exact frontier of all programs of a study; what a checkpoint has is not solved again."""
     programs, compute = programs_of(study), study.envelope.compute
+    journal = Journal(checkpoint)
     try:
         with Workers(solve_unit, programs, workers=compute.workers, address=compute.ray) as pool:
-            sweep = _Sweep(programs, pool, report, stop)
+            sweep = _Sweep(programs, pool, journal, report, stop)
             if programs.data and sweep.payoff():
                 sweep.search()
+        if stop.reason:
+            journal.save()
     finally:
         forget()
     sweep.found.keep_best()
@@ -122,8 +127,10 @@ def explore(study: Study, *, report: Report, stop: Stop) -> Proven:
 class _Sweep:
     """One exploration: what is found, what is left, and the rows that programs turned out to need."""
 
-    def __init__(self, programs: Programs, pool: Workers[Programs, Unit, Point], report: Report, stop: Stop) -> None:
-        self.programs, self.pool, self.report, self.stop = programs, pool, report, stop
+    def __init__(
+        self, programs: Programs, pool: Workers[Programs, Unit, Point], journal: Journal, report: Report, stop: Stop
+    ) -> None:
+        self.programs, self.pool, self.journal, self.report, self.stop = programs, pool, journal, report, stop
         self.objectives = programs.study.envelope.objectives.names
         n = len(self.objectives)
         self.found = Proven([], np.empty((0, n)))
@@ -145,10 +152,15 @@ class _Sweep:
             )
             for program, upper, stages in asked
         ]
-        points = [p for _, p in sorted(self.pool.map(units, estimated_s=self._left_s()), key=lambda r: r[0])]
+        known = self.journal.next(units)
+        left = [place for place in range(len(units)) if place not in known]
+        for at, point in self.pool.map([units[place] for place in left], estimated_s=self._left_s()):
+            known[left[at]] = point
+            self.journal.add(left[at], units[left[at]], point)
+        points = [known[place] for place in range(len(units))]
         for unit, point in zip(units, points, strict=True):
-            known = self.rows[unit.program]
-            self.rows[unit.program] = known + tuple(row for row in point.rows if row not in known)
+            rows = self.rows[unit.program]
+            self.rows[unit.program] = rows + tuple(row for row in point.rows if row not in rows)
             self.found.solves += point.solves
             self.spent_s += point.outcome.time_s
             self.found.rejected += point.outcome.rejected

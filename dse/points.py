@@ -155,6 +155,8 @@ def _built(programs: Programs, unit: Unit) -> Built:
 
 def solve_unit(programs: Programs, unit: Unit) -> Point:
     """Solves one program in one box, stage by stage; what a worker runs."""
+    if programs.key not in _KNOWN:
+        forget()  # a worker that outlives an exploration would hold the programs of all before
     programs = _KNOWN.setdefault(programs.key, programs)
     data, formulation = programs.data[unit.program], programs.formulation
     built, stop = _built(programs, unit), Stop(time_limit_s=unit.time_limit_s)

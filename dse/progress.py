@@ -47,6 +47,8 @@ def throttled(report: Report, every_s: float) -> Report:
 
     def pass_on(progress: Progress) -> None:
         nonlocal last
+        if progress.elapsed_s < last:  # the next job's clock
+            last = -every_s
         if progress.elapsed_s - last >= every_s or progress.done >= progress.total:
             last = progress.elapsed_s
             report(progress)

@@ -31,6 +31,7 @@ Subject to  sum_k pick[p,k] = 1                                                 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -95,9 +96,9 @@ def refine(m: pyo.ConcreteModel, data: ProvisioningData) -> list[PairRow]:
     return [] if data.stealing or data.metered else overloaded_pairs(m, data)
 
 
-def add_row(m: pyo.ConcreteModel, data: ProvisioningData, row: PairRow) -> None:
+def add_row(m: pyo.ConcreteModel, data: ProvisioningData, row: Sequence[Any]) -> None:
     """Adds one of them."""
-    add_pair(m, data, row)
+    add_pair(m, data, PairRow(*row))
 
 
 def extract(m: pyo.ConcreteModel, data: ProvisioningData, space: Regimes) -> Plan:

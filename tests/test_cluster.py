@@ -9,6 +9,7 @@ import pytest
 from conftest import small_study
 
 from dse import cluster, exhaustive
+from dse.errors import InputError
 from dse.progress import Stop, silent
 from dse.resolve import Study
 
@@ -29,6 +30,15 @@ def test_little_work_never_starts_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster.Workers, "_start", refuse)
     with cluster.Workers(triple, 2, workers=2) as pool:
         assert dict(pool.map([4], estimated_s=1.0)) == {0: 8}
+
+
+def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "WORTH_RAY_S", 0.0)
+    with (
+        pytest.raises(InputError, match=r"no Ray cluster answers at '127.0.0.1:1'"),
+        cluster.Workers(triple, 2, workers=2, address="127.0.0.1:1") as pool,
+    ):
+        list(pool.map([1]))
 
 
 @pytest.mark.slow

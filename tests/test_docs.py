@@ -15,6 +15,7 @@ import pytest
 
 from dse.catalog import load_device_file
 from dse.columns import COLUMNS
+from dse.jobs import Batch
 from dse.paradigms import PARADIGMS
 from dse.resolve import Study, known_keys
 
@@ -98,6 +99,8 @@ def test_toml_blocks_are_studies_or_device_files(page: Path, tmp_path: Path) -> 
         raw = tomllib.loads(block.text)
         if "arrangement" in raw:
             load_device_file(tmp_path / block.label)
+        elif "job" in raw:
+            Batch.model_validate(raw)
         elif "paradigm" in raw:
             Study.load(tmp_path / block.label)
         else:  # part of a study

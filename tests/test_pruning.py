@@ -9,7 +9,7 @@ import pytest
 from conftest import small_study
 from random_spaces import random_space
 
-from dse import exhaustive, explore
+from dse import enumeration, exhaustive, explore, pruning
 from dse.explore import choose_method, run
 from dse.pareto import GatheredFront, RunningFront, minimised, nondominated
 from dse.progress import Stop, silent
@@ -31,10 +31,10 @@ LARGE = small_study(
 def check(seed: int) -> bool:
     """Whether a random space can be pruned; then its frontier must be that of every design looked at."""
     study = Study.from_dict(random_space(seed))
-    if exhaustive.pruning_refusal(study):
+    if pruning.pruning_refusal(study):
         return False
     every = exhaustive.enumerate_all(study, workers=1, address="local", report=silent, stop=Stop())
-    some = exhaustive.explore_pruned(study, report=silent, stop=Stop())
+    some = pruning.explore_pruned(study, report=silent, stop=Stop())
     expected, found = np.unique(every.points, axis=0), np.unique(some.points, axis=0)
     assert found.shape == expected.shape
     assert np.allclose(found, expected, rtol=1e-9, atol=0.0)
@@ -113,12 +113,12 @@ def test_chunks_that_start_from_a_seed_give_every_design_of_the_front_once() -> 
         {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 40}},
     ]))  # fmt: skip
     whole = exhaustive.enumerate_all(study, workers=1, address="local", report=silent, stop=Stop())
-    seed = exhaustive._seed(study, 3)
+    seed = enumeration._seed(study, 3)
     n_units = study.space.n_units()
     assert n_units > 6
     assert len(seed.index)
-    chunks = [exhaustive.Chunk(first=i, last=min(i + 2, n_units)) for i in range(0, n_units, 2)]
-    parts = [exhaustive.search_chunk(seed, chunk) for chunk in chunks]
+    chunks = [enumeration.Chunk(first=i, last=min(i + 2, n_units)) for i in range(0, n_units, 2)]
+    parts = [enumeration.search_chunk(seed, chunk) for chunk in chunks]
     index = np.concatenate([seed.index, *(p.index for p in parts)])
     points = np.concatenate([seed.points, *(p.points for p in parts)])
     keep = nondominated(points)
@@ -141,16 +141,16 @@ def test_a_gathered_front_is_that_of_all_points() -> None:
 
 def test_a_large_space_is_pruned_and_its_proof_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     large = Study.from_dict(LARGE)
-    assert exhaustive.prunes(large)
+    assert pruning.prunes(large)
     monkeypatch.setattr(explore, "AUTO_EXHAUSTIVE_DESIGNS", 1_000_000)
     assert choose_method(large)[0] == "exhaustive"
     study = Study.from_dict(small_study(pool=[
         {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 60}},
         {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 8}},
     ]))  # fmt: skip
-    assert not exhaustive.prunes(study)
+    assert not pruning.prunes(study)
     monkeypatch.setattr(explore, "AUTO_EXHAUSTIVE_DESIGNS", 100)
-    monkeypatch.setattr(exhaustive, "PRUNED_DESIGNS", 100)
+    monkeypatch.setattr(pruning, "PRUNED_DESIGNS", 100)
     method, why = choose_method(study)
     assert method == "exhaustive"
     result = run(study)
@@ -158,7 +158,7 @@ def test_a_large_space_is_pruned_and_its_proof_says_so(monkeypatch: pytest.Monke
     assert result.info["complete"]
     assert pruned["scored"] + pruned["judged_in_bulk"] == study.space.n_designs
     assert "dropped unseen" in why
-    monkeypatch.setattr(exhaustive, "pruning_refusal", lambda _: "because")
+    monkeypatch.setattr(pruning, "pruning_refusal", lambda _: "because")
     every = run(study, method="exhaustive")
     assert every.info["proof"]["not_pruned_because"] == "because"
     names = list(study.envelope.objectives.names)
@@ -180,5 +180,5 @@ REFUSED = {
 def test_what_may_lose_something_is_refused_with_the_reason(name: str) -> None:
     changes, reason = REFUSED[name]
     study = Study.from_dict(LARGE | changes)
-    assert reason in exhaustive.pruning_refusal(study)
-    assert not exhaustive.prunes(study)
+    assert reason in pruning.pruning_refusal(study)
+    assert not pruning.prunes(study)

@@ -6,7 +6,7 @@ import signal
 import sys
 from typing import NoReturn
 
-OK, BUG, BAD_INPUT, INFEASIBLE, STOPPED = 0, 1, 2, 3, 4
+OK, BUG, BAD_INPUT, INFEASIBLE, STOPPED, JOBS_FAILED = 0, 1, 2, 3, 4, 5
 
 
 def main() -> NoReturn:
@@ -56,13 +56,15 @@ def _run(arguments: list[str]) -> int:
 
 def _explained(error: Exception) -> int:
     """What went wrong, in a sentence on stderr; the exit code."""
-    from dse.errors import DseError, SelfCheckError
+    from dse.errors import ClusterError, DseError, SelfCheckError
 
     if isinstance(error, BrokenPipeError):
         sys.stderr.close()
         return OK
     if isinstance(error, SelfCheckError):
         text, code = f"self-check failed: {error}\nThis is a bug in heterodse; no result was reported.", BUG
+    elif isinstance(error, ClusterError):
+        text, code = f"stopped: {error}", STOPPED
     elif isinstance(error, DseError):
         text, code = f"error: {error}".replace("\n", "\nerror: "), BAD_INPUT
     elif isinstance(error, OSError):

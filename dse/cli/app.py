@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dse.cli.batch import batch
 from dse.cli.calibrate import calibrate
 from dse.cli.catalog import catalog
 from dse.cli.check import check, schema
@@ -44,6 +45,7 @@ def options(
 
 
 app.command()(run)
+app.command()(batch)
 app.command()(score)
 app.command()(check)
 app.command()(schema)

@@ -43,27 +43,36 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/<study name>.")] = None,
     method: Annotated[MethodName | None, typer.Option(help="Overrides search.method of the study.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Overrides compute.workers of the study.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a stopped run of this folder was.")] = False,
     progress: Annotated[ProgressKind, typer.Option(help="Progress on stderr.")] = ProgressKind.bar,
     as_json: AsJson = False,
 ) -> None:
     """Explore a study: exact frontier, run folder, report. The main job."""
+    from dse.explore import CHECKPOINT
     from dse.explore import run as explore
-    from dse.explore import write_run
+    from dse.jobs import folder_name
     from dse.progress import Stop
-    from dse.report import write_report
+    from dse.report import write_whole_run
     from dse.resolve import Study
 
     loaded = Study.load(study)
-    folder = out or Path("runs") / _safe_name(loaded.name)
-    _refuse_foreign(folder)
+    folder = out or Path("runs") / folder_name(loaded.name)
+    refuse_foreign(folder)
     stop = Stop(time_limit_s=loaded.envelope.search.time_limit_s)
-    with _signals(stop):
-        with _shown(progress) as report:
-            result = explore(loaded, method=method.value if method else None, workers=workers, report=report, stop=stop)
+    with signals(stop):
+        with shown(progress) as report:
+            result = explore(
+                loaded,
+                method=method.value if method else None,
+                workers=workers,
+                report=report,
+                stop=stop,
+                checkpoint=folder / CHECKPOINT,
+                resume=resume,
+            )
         if stop.reason and not result.complete:
-            typer.echo(f"stopped by {stop.reason}; writing what was found", err=True)
-        write_run(result, folder)
-        page = write_report(result, folder / "report.html")
+            typer.echo(f"stopped by {stop.reason}; writing what was found; --resume goes on from there", err=True)
+        page = write_whole_run(result, folder)
     if as_json:
         typer.echo(json.dumps(_as_json(result, folder), indent=2))
     else:
@@ -74,22 +83,19 @@ def run(
         sys.exit(INFEASIBLE)
 
 
-def _refuse_foreign(folder: Path) -> None:
+def refuse_foreign(folder: Path) -> None:
     """A run goes into a new folder, an empty one, or over an old run; never among other files."""
     from dse.errors import InputError
+    from dse.explore import is_run
 
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {str(folder)!r}: is a file; name a folder for the run")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / "run.json").exists():
+    if folder.is_dir() and any(folder.iterdir()) and not is_run(folder):
         raise InputError(f"--out {str(folder)!r}: holds other files and no run; name a new folder")
 
 
-def _safe_name(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.") or "study"
-
-
 @contextlib.contextmanager
-def _signals(stop: Stop) -> Iterator[None]:
+def signals(stop: Stop) -> Iterator[None]:
     """Ctrl-C and SIGTERM ask the job to stop and keep what was found; a second one stops at once."""
 
     def handle(number: int, _: object) -> None:
@@ -106,7 +112,8 @@ def _signals(stop: Stop) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _shown(kind: ProgressKind) -> Iterator[Report]:
+def shown(kind: ProgressKind) -> Iterator[Report]:
+    """Where progress goes, for as long as it is wanted."""
     from dse.progress import silent, throttled
 
     if kind is ProgressKind.none:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -89,17 +90,51 @@ def test_json_is_one_object(study_file: Path, tmp_path: Path) -> None:
     assert total["sum_g_flop_s"] == pytest.approx(total["f_flop_s"])
 
 
+LARGE = [
+    {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 9000}},
+    {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 3000}},
+]
+
+
+def test_resume_goes_on_where_the_time_limit_stopped_a_run(tmp_path: Path) -> None:
+    path, out = tmp_path / "study.toml", tmp_path / "run"
+    whole = dse("run", _written(path, small_study()), "--out", tmp_path / "whole", "--method", "milp")
+    assert whole.returncode == 0, whole.stderr
+    short = small_study(search={"time_limit_s": 0.3})
+    stopped = dse("run", _written(path, short), "--out", out, "--method", "milp")
+    assert stopped.returncode == 4, stopped.stderr
+    assert "--resume goes on" in stopped.stderr
+    assert (out / "checkpoint").is_dir()
+    other = dse(
+        "run", _written(path, small_study(limits={"power_w": 1e4})), "--out", out, "--method", "milp", "--resume"
+    )
+    assert other.returncode == 2
+    assert "another run" in other.stderr
+    assert "limits" in other.stderr
+    done = dse("run", _written(path, small_study()), "--out", out, "--method", "milp", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert not (out / "checkpoint").exists()
+    assert (out / "frontier.csv").read_text() == (tmp_path / "whole" / "frontier.csv").read_text()
+    infos = [json.loads((f / "run.json").read_text()) for f in (out, tmp_path / "whole")]
+    assert infos[0]["proof"]["boxes"] == infos[1]["proof"]["boxes"]
+    assert infos[0]["candidates"] == infos[1]["candidates"]
+
+
+def test_a_run_killed_before_its_first_result_can_be_resumed(study_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "run" / "checkpoint").mkdir(parents=True)
+    done = dse("run", study_file, "--out", tmp_path / "run", "--resume")
+    assert done.returncode == 0, done.stderr
+
+
+def _written(path: Path, raw: dict[str, Any]) -> Path:
+    path.write_text(tomli_w.dumps(raw))
+    return path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_run_leaves_what_was_found_and_exits_4(number: int, tmp_path: Path) -> None:
-    raw = small_study(
-        pool=[
-            {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 9000}},
-            {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 3000}},
-        ]
-    )
-    path = tmp_path / "large.toml"
-    path.write_text(tomli_w.dumps(raw))
+    path = _written(tmp_path / "large.toml", small_study(pool=LARGE))
     with subprocess.Popen(
         [sys.executable, "-m", "dse", "run", str(path), "--out", str(tmp_path / "run"), "--progress", "json"],
         stdout=subprocess.PIPE,

@@ -1,0 +1,18 @@
+"""A run's folder from end to end: files, page, and, once all of it is there, no checkpoint any more."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from dse.explore import CHECKPOINT, Result, write_run
+from dse.report.page import write_report
+
+
+def write_whole_run(result: Result, folder: Path) -> Path:
+    """Writes the run folder and its page, and returns the page; a complete run leaves no checkpoint."""
+    write_run(result, folder)
+    page = write_report(result, folder / "report.html")
+    if result.complete and (folder / CHECKPOINT).is_dir():
+        shutil.rmtree(folder / CHECKPOINT)
+    return page
