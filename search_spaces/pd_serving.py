@@ -54,6 +54,11 @@ YARDSTICK_BASE = {
 """Gain -> what it is scaled by."""
 
 
+SCREENED = ("requests_s", "throughput_tok_s", "input_tok_s", "cost_usd_per_h", "power_w")
+"""Columns of a screen."""
+FEW_LINKS = 16
+
+
 class ServingSpace(GridSpace):
     """All designs of one serving study."""
 
@@ -150,6 +155,53 @@ class ServingSpace(GridSpace):
         system, rows = self.system(unit.regime), self.grid.rows_of(unit)
         legal = is_legal(system, rows, unit.link, self.listed(unit.regime), self.first_routing(unit.regime))
         return screen(system, rows, unit.link), legal, self.grid.first_of(unit)
+
+    def screen_designs(self, index: Ints) -> tuple[Screen, Bools]:
+        """The screen of these designs, and which are legal; under work stealing their full evaluation."""
+
+        def of_regime(regime: int, rows: Ints, link: Ints) -> dict[str, Values]:
+            system, at = self.system(regime), list(rows)
+            legal = is_legal(system, at, link, self.listed(regime), self.first_routing(regime))
+            if not system.stealing:
+                return {**self._screened(system, rows, link), "legal": legal}
+            found = np.flatnonzero(legal)
+            known = evaluate(system, rows[:, found], link[found]).columns
+            columns = {name: _spread(known[name], found, len(link)) for name in SCREENED}
+            return {**columns, "feasible": columns["requests_s"] > 0, "legal": legal}
+
+        columns = self.grid.by_regime(index, of_regime)
+        numbers = {name: np.asarray(columns[name], dtype=np.float64) for name in SCREENED}
+        possible = np.asarray(columns["feasible"], dtype=np.bool_)
+        return Screen(columns=numbers, feasible=possible, exact=True), np.asarray(columns["legal"], dtype=np.bool_)
+
+    @staticmethod
+    def _screened(system: System, rows: Ints, link: Ints) -> dict[str, Values]:
+        """The screen of N designs; link by link where those are few, which is three times faster."""
+        links = np.unique(link)
+        if len(links) > FEW_LINKS:
+            part = screen(system, list(rows), link)
+            return {**part.columns, "feasible": part.feasible}
+        columns: dict[str, Values] = {}
+        for one in links:
+            at = np.flatnonzero(link == one)
+            part = screen(system, list(rows[:, at]), int(one))
+            for name, values in {**part.columns, "feasible": part.feasible}.items():
+                columns.setdefault(name, np.empty(len(link), dtype=values.dtype))[at] = values
+        return columns
+
+    def with_legal_links(self, index: Ints) -> Ints:
+        """These designs; pairs that exchange nothing take the first link, where every pair has its own."""
+        if not self.wiring.per_pair:
+            return super().with_legal_links(index)
+        regime, link, rows = self.grid.decode(index)
+        result = index.copy()
+        for r in np.unique(regime):
+            at = np.flatnonzero(regime == r)
+            way = np.zeros(len(at), dtype=np.int64)
+            for (p, q), used in pairs_bought(self.system(int(r)), list(rows[:, at])).items():
+                way = way * len(self.link_names) + np.where(used, self.wiring.option[link[at], p, q], 0)
+            result[at] = self.grid.encode(int(r), way, list(rows[:, at]))
+        return result
 
     def linked(self, link: int) -> Ints:
         """Link of every pool with each other (P, P) in one of the ways to link them."""
@@ -336,3 +388,10 @@ class ServingSpace(GridSpace):
                 }
                 best = {gain: max(best[gain], ratio) for gain, ratio in reached.items()}
         return {gain: Yardstick(YARDSTICK_BASE[gain], ratio) for gain, ratio in best.items()}
+
+
+def _spread(values: Floats, at: Ints, n: int) -> Floats:
+    """Values of some of n designs among all of them; the others have 0."""
+    result = np.zeros(n)
+    result[at] = values
+    return result

@@ -109,6 +109,10 @@ class Space(Protocol):
         """A block's screen, which of it is legal, and its first grid index."""
         ...
 
+    def screen_designs(self, index: Ints) -> tuple[Screen, NDArray[np.bool_]]:
+        """The screen of the designs at these indices, in their order, and which of them are legal."""
+        ...
+
     def legal(self, index: Ints) -> NDArray[np.bool_]:
         """Which grid indices are legal designs."""
         ...
@@ -131,6 +135,28 @@ class Space(Protocol):
 
     def inner(self, outer: tuple[int, ...]) -> Ints:
         """Grid indices of all legal designs with one outer structure."""
+        ...
+
+    @property
+    def largest_inner(self) -> int:
+        """Most designs, legal or not, that one outer structure has."""
+        ...
+
+    @property
+    def digit_axes(self) -> tuple[tuple[str, int], ...]:
+        """What numbers a design: names and sizes of its digits (regime, link, a setting per pool)."""
+        ...
+
+    def digits(self, index: Ints) -> Ints:
+        """The digits of designs (N, axes)."""
+        ...
+
+    def drawn(self, rng: np.random.Generator, n: int) -> Ints:
+        """Grid indices of n random designs, legal or not."""
+        ...
+
+    def moved(self, rng: np.random.Generator, parents: Ints, n: int) -> Ints:
+        """Grid indices of n designs near some of these, or crossed from two of them; legal or not."""
         ...
 
 
