@@ -5,18 +5,27 @@ link). A generation is a fixed number of islands; each starts from the archive, 
 and crosses designs, screens them, and keeps what is not dominated. An island depends on its seed and the archive only,
 so a generation is the same on any number of workers. While nothing is feasible the designs that break the
 limits least are the parents.
+
+Optuna sees the study too: after each generation the newest designs of the front are told as trials that a
+screening sampler proposed, so that a study, its journal and its importances exist.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.pareto import RunningFront, minimised, nondominated, signed
+from dse.cluster import Workers
+from dse.columns import OBJECTIVE_SENSE
+from dse.pareto import FINITE, RunningFront, minimised, nondominated, signed
 from dse.resolve import Study
 from dse.scoring import bounds_of, serves, violation, within_bounds
+
+if TYPE_CHECKING:
+    from dse.trials import Trials
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,8 +35,12 @@ ROWS = 4096
 """Designs screened in one call: enough to pay for the call, few enough that the next ones profit from them."""
 COSTLY_ROWS = 64
 """The same where a design costs a linear program."""
+SCREENED_PER_S = 3e5
+"""Designs moved and screened a second on one core, for estimates (benchmarks/RESULTS.md)."""
 ROUNDS = 8
 ISLANDS = 4
+GENERATION = 32
+"""Trials that a generation may tell."""
 FRESH = 0.05
 """Share of a round that is drawn anew, from the whole space."""
 NEARLY = 64
@@ -160,3 +173,96 @@ def _nearest(
     amount = np.where(np.isnan(amount), np.inf, amount)
     order = np.lexsort((index, amount))[:NEARLY]
     return index[order], amount[order]
+
+
+@dataclass(slots=True)
+class Screened:
+    """The search among single designs, generation by generation."""
+
+    study: Study
+    trials: Trials
+    archive: Archive
+    told: set[int] = field(default_factory=set)
+    """Designs that Optuna knows."""
+
+    work = staticmethod(evolve)
+    reaches_all = False
+    exhausted = False
+
+    @property
+    def estimated_s(self) -> float:
+        """About how long all generations take."""
+        rows = COSTLY_ROWS if self.study.space.enumeration_refusal else ROWS
+        generations = self.study.envelope.search.trials / GENERATION
+        return generations * ISLANDS * ROUNDS * rows / SCREENED_PER_S
+
+    @property
+    def front(self) -> RunningFront:
+        """The front so far."""
+        return self.archive.front
+
+    @property
+    def candidates(self) -> int:
+        """Legal designs screened."""
+        return self.archive.candidates
+
+    @property
+    def nearest(self) -> int:
+        """The design that breaks the limits least, while none meets them; -1 where none runs."""
+        return int(self.archive.nearly[0]) if len(self.archive.nearly) else -1
+
+    @property
+    def note(self) -> str:
+        """Where the search is, in words."""
+        return "" if len(self.front) else "no design meets the limits yet"
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        a = self.archive
+        return {
+            "points": a.front.points,
+            "index": a.front.index,
+            "nearly": a.nearly,
+            "broken": a.broken,
+            "candidates": a.candidates,
+            "told": set(self.told),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on from a checkpoint."""
+        a = self.archive
+        a.front.merge(state["points"], state["index"])
+        a.nearly, a.broken, a.candidates = state["nearly"], state["broken"], state["candidates"]
+        self.told = set(state["told"])
+
+    def seed(self, index: Ints) -> None:
+        """Puts these designs on the front before the first generation."""
+        self.archive.take(judged(self.study, index, self.archive.front))
+
+    def generation(self, number: int, size: int, pool: Workers[Study, Island, Judged]) -> None:
+        """Evolves islands side by side, merges them in their order, and tells the newest designs."""
+        islands = self.archive.islands(self.study.envelope.search.seed, number)
+        landed = dict(pool.map(islands, estimated_s=self.estimated_s))
+        for position in range(len(islands)):
+            self.archive.take(landed[position])
+        self._tell(size)
+
+    def _tell(self, size: int) -> None:
+        """Designs new on the front, spread over it; while it is empty, those that break the limits least."""
+        space, objectives = self.study.space, self.study.envelope.objectives.names
+        index = self.front.index if len(self.front) else self.archive.nearly
+        new = np.flatnonzero([i not in self.told for i in index.tolist()])
+        new = new[np.unique(np.linspace(0, len(new) - 1, min(size, len(new))).astype(np.int64))]
+        if not len(new):
+            return
+        self.told.update(index[new].tolist())
+        columns = space.numbers(index[new])
+        values = np.stack([np.nan_to_num(columns[o], nan=_worst(o), posinf=FINITE) for o in objectives], axis=1)
+        broken = -np.ones(len(new)) if len(self.front) else np.minimum(self.archive.broken[new], FINITE)
+        asked = self.trials.designs(space.digit_axes, self.study.envelope.search.seed, space.digits(index[new]))
+        for trial, row, by in zip(asked, values.tolist(), broken.tolist(), strict=True):
+            self.trials.tell(trial, row, {"limits": by})
+
+
+def _worst(objective: str) -> float:
+    return 0.0 if OBJECTIVE_SENSE[objective] == "max" else FINITE

@@ -119,6 +119,12 @@ class GridSpace(ABC):
         index = self.grid.crossing(outer[0], [links, *chosen])
         return index[self.legal(index)] if len(index) else index
 
+    def outer_of(self, index: int) -> tuple[int, ...]:
+        """The outer structure of one design."""
+        regime, _, rows = self.decoded(index)
+        counts = (int(o.n[row]) for o, row in zip(self.options_of(regime), rows, strict=True))
+        return (regime, *(values.index(n) for n, (_, values) in zip(counts, self.outer_axes[1:], strict=True)))
+
     @cached_property
     def largest_inner(self) -> int:
         """Most designs, legal or not, that one outer structure has."""

@@ -137,6 +137,10 @@ class Space(Protocol):
         """Grid indices of all legal designs with one outer structure."""
         ...
 
+    def outer_of(self, index: int) -> tuple[int, ...]:
+        """The outer structure of one design."""
+        ...
+
     @property
     def largest_inner(self) -> int:
         """Most designs, legal or not, that one outer structure has."""
