@@ -7,7 +7,9 @@ the generation that brought it; points it dominates add nothing, so every volume
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +36,26 @@ class Convergence:
     spent: list[tuple[float, int]] = field(default_factory=list)
     """Per generation, seconds and designs scored since the start."""
     front: Floats = field(default_factory=lambda: np.empty((0, 0)))
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps: arrays."""
+        return {
+            "seen": np.array(sorted(self.index), dtype=np.int64),
+            "new_points": np.concatenate([np.empty((0, self.n_objectives)), *self.points]),
+            "new_counts": np.array([len(p) for p in self.points], dtype=np.int64),
+            "spent": np.array(self.spent, dtype=np.float64).reshape(-1, 2),
+        }
+
+    def restore(self, state: Mapping[str, Any], front: Floats) -> None:
+        """Goes on from a checkpoint."""
+        self.index = set(state["seen"].tolist())
+        self.points = (
+            np.split(state["new_points"], np.cumsum(state["new_counts"])[:-1])
+            if self.index
+            else [np.empty((0, self.n_objectives)) for _ in state["new_counts"]]
+        )
+        self.spent = [(elapsed_s, int(candidates)) for elapsed_s, candidates in state["spent"].tolist()]
+        self.front = front
 
     def add(self, points: Floats, index: Ints, elapsed_s: float, candidates: int) -> None:
         """The front after one more generation."""

@@ -101,6 +101,8 @@ class Explored:
     nearest: int = -1
     """The design that breaks the limits least, where none meets them and the explorer knows it."""
     trials: int | None = None
+    hypervolume: list[list[float]] | None = None
+    """A search only: [seconds, designs scored, share of the last hypervolume] as it went on."""
 
 
 def _enumerate(study: Study, report: Report, stop: Stop) -> Explored:
@@ -134,7 +136,7 @@ def _solve(study: Study, report: Report, stop: Stop) -> Explored:
 def _sample(study: Study, report: Report, stop: Stop) -> Explored:
     compute = study.envelope.compute
     found = search.explore(study, workers=compute.workers, address=compute.ray, report=report, stop=stop)
-    proof = {"kind": "none", "trials": found.trials}
+    proof = {"kind": "none", "trials": found.trials, "converged": found.converged}
     return Explored(
         plans=on_grid(found.index),
         points=found.points,
@@ -142,6 +144,7 @@ def _sample(study: Study, report: Report, stop: Stop) -> Explored:
         proof=proof,
         nearest=found.nearest,
         trials=found.trials,
+        hypervolume=found.history,
     )
 
 
@@ -183,6 +186,7 @@ def run(
         "wall_s": wall_s,
         "candidates_per_s": found.candidates / wall_s if wall_s > 0 else 0.0,
         "trials": found.trials,
+        "hypervolume": found.hypervolume,
         "versions": versions(),
         **advice,
         "verdict": study_verdict(study, pick, frontier, candidates),

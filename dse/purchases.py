@@ -135,13 +135,34 @@ class Purchases:
         return f"{len(self.blocks)} of {self.n_purchases:.4g} purchases"
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
-        return {"blocks": dict(self.blocks)}
+        """What a checkpoint keeps: the blocks, side by side."""
+        blocks, n_objectives = list(self.blocks.values()), self.front.points.shape[1]
+        return {
+            "outer": np.array(list(self.blocks), dtype=np.int64).reshape(len(blocks), -1),
+            "block_points": np.concatenate([np.empty((0, n_objectives)), *(b.points for b in blocks)]),
+            "block_index": np.concatenate([np.empty(0, dtype=np.int64), *(b.index for b in blocks)]),
+            "block_size": np.array([len(b.index) for b in blocks], dtype=np.int64),
+            "block_candidates": np.array([b.candidates for b in blocks], dtype=np.int64),
+            "block_values": np.array([b.values for b in blocks], dtype=np.float64).reshape(-1, n_objectives),
+            "block_constraints": [b.constraints for b in blocks],
+            "block_nearest": np.array([b.nearest for b in blocks], dtype=np.int64),
+            "block_violation": np.array([b.nearest_violation for b in blocks], dtype=np.float64),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on from a checkpoint."""
-        for outer, block in state["blocks"].items():
-            self._take(outer, block)
+        ends = np.cumsum(state["block_size"])
+        for i, (outer, last, size) in enumerate(zip(state["outer"].tolist(), ends, state["block_size"], strict=True)):
+            block = Block(
+                points=state["block_points"][last - size : last],
+                index=state["block_index"][last - size : last],
+                candidates=int(state["block_candidates"][i]),
+                values=tuple(state["block_values"][i].tolist()),
+                constraints=state["block_constraints"][i],
+                nearest=int(state["block_nearest"][i]),
+                nearest_violation=float(state["block_violation"][i]),
+            )
+            self._take(tuple(outer), block)
 
     def seed(self, index: Ints) -> None:
         """Scores the purchases of these designs before the first generation."""

@@ -225,7 +225,7 @@ class Screened:
             "nearly": a.nearly,
             "broken": a.broken,
             "candidates": a.candidates,
-            "told": set(self.told),
+            "told": np.array(sorted(self.told), dtype=np.int64),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -233,7 +233,7 @@ class Screened:
         a = self.archive
         a.front.merge(state["points"], state["index"])
         a.nearly, a.broken, a.candidates = state["nearly"], state["broken"], state["candidates"]
-        self.told = set(state["told"])
+        self.told = set(state["told"].tolist())
 
     def seed(self, index: Ints) -> None:
         """Puts these designs on the front before the first generation."""

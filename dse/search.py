@@ -42,13 +42,18 @@ MOST_BLOCK = 4096
 WARM_OPTIONS = 400
 """Settings of all pools up to which exact programs are asked for the ends: about a second."""
 SAVE_EVERY_S = 5.0
+"""Between two writes of the journal, where no checkpoint says when."""
 
 
 class Checkpoint(Protocol):
-    """Where the state of a run is kept."""
+    """Where the state of a run is kept: a flat dict of arrays and plain values."""
 
     def load(self) -> dict[str, Any] | None:
         """The state saved last; None where there is none."""
+        ...
+
+    def due(self) -> bool:
+        """Whether it is time to save."""
         ...
 
     def save(self, state: dict[str, Any]) -> None:
@@ -160,7 +165,7 @@ class _Search:
             front = self.mode.front
             self.convergence.add(front.points, front.index, self.elapsed_s, self.mode.candidates)
             self._report()
-            if time.monotonic() - self.saved_s >= SAVE_EVERY_S:
+            if self.checkpoint.due() if self.checkpoint else time.monotonic() - self.saved_s >= SAVE_EVERY_S:
                 self._save()
         self._save()
 
@@ -196,8 +201,8 @@ class _Search:
                 "mode": type(self.mode).__name__,
                 "generation": self.generation,
                 "elapsed_s": self.elapsed_s,
-                "trials": self.trials.frozen(),
-                "convergence": self.convergence,
+                "trials": self.trials.state(),
+                **self.convergence.state(),
                 **self.mode.state(),
             }
             self.checkpoint.save(state)
@@ -207,7 +212,7 @@ class _Search:
             raise MethodError("optuna: the checkpoint is of a search of another kind; start the run anew")
         self.mode.restore(state)
         self.trials.restore(state["trials"])
-        self.convergence = state["convergence"]
+        self.convergence.restore(state, self.mode.front.points)
         self.generation, self.before_s = state["generation"], state["elapsed_s"]
 
     def _report(self) -> None:

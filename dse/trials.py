@@ -19,7 +19,7 @@ from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESample
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from dse.columns import OBJECTIVE_SENSE
 from dse.errors import InputError
@@ -70,8 +70,9 @@ class Trials:
     def __init__(self, name: str, objectives: Sequence[str], journal: Path | None) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._name, self._journal = name, journal
-        way = {"max": StudyDirection.MAXIMIZE, "min": StudyDirection.MINIMIZE}
-        self._directions = [way[OBJECTIVE_SENSE[o]] for o in objectives]
+        self._directions = [
+            StudyDirection.MAXIMIZE if OBJECTIVE_SENSE[o] == "max" else StudyDirection.MINIMIZE for o in objectives
+        ]
         self._study = optuna.create_study(directions=self._directions, study_name=name)
         self._stored: optuna.Study | None = None
         self._n_stored = 0
@@ -79,13 +80,32 @@ class Trials:
     def __len__(self) -> int:
         return len(self._study.get_trials(deepcopy=False))
 
-    def frozen(self) -> list[FrozenTrial]:
-        """All trials told, as they are kept in a checkpoint."""
-        return list(self._study.get_trials(deepcopy=False, states=[TrialState.COMPLETE]))
+    def state(self) -> list[dict[str, Any]]:
+        """All trials told, as plain values, in their order."""
+        return [
+            {
+                "params": t.params,
+                "highs": {name: d.high for name, d in t.distributions.items() if isinstance(d, IntDistribution)},
+                "values": t.values,
+                "attrs": t.system_attrs,
+            }
+            for t in self._told()
+        ]
 
-    def restore(self, trials: Sequence[FrozenTrial]) -> None:
+    def restore(self, state: Sequence[Mapping[str, Any]]) -> None:
         """Takes over the trials of a search that was stopped."""
-        self._study.add_trials(trials)
+        self._study.add_trials(
+            create_trial(
+                params=dict(t["params"]),
+                distributions={name: IntDistribution(0, high) for name, high in t["highs"].items()},
+                values=t["values"],
+                system_attrs=dict(t["attrs"]),
+            )
+            for t in state
+        )
+
+    def _told(self) -> list[FrozenTrial]:
+        return list(self._study.get_trials(deepcopy=False, states=[TrialState.COMPLETE]))
 
     def purchases(
         self, seed: int, generation: int, n_trials: int, enqueued: Sequence[Mapping[str, int]], size: int
@@ -130,7 +150,7 @@ class Trials:
                 self._journal.unlink(missing_ok=True)
                 storage = JournalStorage(JournalFileBackend(str(self._journal)))
                 self._stored = optuna.create_study(storage=storage, study_name=self._name, directions=self._directions)
-            trials = self.frozen()
+            trials = self._told()
             self._stored.add_trials(trials[self._n_stored :])
             self._n_stored = len(trials)
         except OSError as error:
