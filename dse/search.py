@@ -190,7 +190,9 @@ class _Search:
         ends = self.study.changed({"search.resolution_frac": 1.0, "compute.workers": 1})
         left = Stop(time_limit_s=max(self.stop.left_s, 1e-3))
         plans = frontier.explore(ends, report=silent, stop=left).plans
-        self.mode.seed(np.array(sorted({p.index for p in plans if p.index is not None}), dtype=np.int64))
+        index = sorted({p.index for p in plans if p.index is not None})
+        if index:
+            self.mode.seed(np.array(index, dtype=np.int64))
 
     def _save(self) -> None:
         self.saved_s = time.monotonic()

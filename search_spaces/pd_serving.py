@@ -178,7 +178,7 @@ class ServingSpace(GridSpace):
     def _screened(system: System, rows: Ints, link: Ints) -> dict[str, Values]:
         """The screen of N designs; link by link where those are few, which is three times faster."""
         links = np.unique(link)
-        if len(links) > FEW_LINKS:
+        if not 0 < len(links) <= FEW_LINKS:
             part = screen(system, list(rows), link)
             return {**part.columns, "feasible": part.feasible}
         columns: dict[str, Values] = {}
