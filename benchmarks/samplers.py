@@ -1,8 +1,8 @@
 """Hypervolume against time: enumeration, exact programs, our search, plain samplers, random, and pymoo's NSGA-II.
 
-Run alone: `python benchmarks/samplers.py`, some fifteen minutes. Two spaces, both of `six_kinds.toml`: four of its pools,
-which are enumerated, and all six with finer axes, whose best known front is that of all methods together, exact programs
-with minutes to spare among them. pymoo stays out of the project's environment:
+Run alone: `python benchmarks/samplers.py`, some fifteen minutes. Two spaces, both of `six_kinds.toml`: four of its
+pools, which are enumerated, and all six with finer axes, whose best known front is that of all methods together, exact
+programs with minutes to spare among them. pymoo stays out of the project's environment:
 
     python -m venv benchmarks/.venvs/pymoo && benchmarks/.venvs/pymoo/bin/pip install pymoo==0.6.2
 """

@@ -17,6 +17,7 @@ from dse import search
 from dse.convergence import Convergence
 from dse.pareto import RunningFront, hypervolume
 from dse.progress import Progress, Stop, silent
+from dse.report.proof import convergence_rows
 from dse.resolve import Study
 from dse.screening import Archive, Screened, absorbed, judged
 
@@ -120,10 +121,11 @@ def test_screening_reaches_the_exact_frontier_of_small_studies(name: str, monkey
     assert len(np.unique(found.points, axis=0)) == len(found.points)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINING)
 def test_screened_training_designs_are_scored_as_the_model_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "MOST_BLOCK", 0)
-    raw = TRAINING[name] | {"search": {"trials": 96, "warm_start": False}}
+    raw = TRAINING[name] | {"search": {"trials": 32, "warm_start": False}}
     study, found = Study.from_dict(raw), explored(raw)
     scored = judged(study, found.index, Archive(absorbed_none(study)).front)
     assert len(found.index) > 1
@@ -212,3 +214,13 @@ def test_of_equal_designs_the_first_stays() -> None:
     front = absorbed(absorbed(front, point, np.array([7])), point, np.array([3]))
     assert front.index.tolist() == [3]
     assert isinstance(Screened(study, None, Archive(front)).note, str)  # type: ignore[arg-type]
+
+
+def test_the_page_tables_how_a_search_converged() -> None:
+    history = [[0.5 * i, 1000.0 * i, i / 24] for i in range(25)]
+    rows = convergence_rows({"hypervolume": history})
+    assert len(rows) == 10
+    assert rows[0][1:] == ("0", "0 %")
+    assert rows[-1][1:] == ("24,000", "100 %")
+    assert convergence_rows({}) == convergence_rows({"hypervolume": None}) == []
+    assert len(convergence_rows({"hypervolume": history[:3]})) == 3
