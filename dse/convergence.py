@@ -19,6 +19,8 @@ from dse.pareto import FINITE, hypervolume, nondominated
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+GENERATION = 32
+"""Trials that a generation may have: what is between two looks at the hypervolume."""
 BEYOND = 0.1
 """The reference lies so far beyond the front, as a share of its range."""
 MOST_VALUES = 200

@@ -3,8 +3,8 @@
 A trial is a block, not one design: Optuna draws the outer structure (regime, devices per pool); all inner axes
 (instance size, role, batches, link) are scored in one call, so a trial's values are the best that this purchase can do.
 Limits are constraints, never penalties. Half of each generation after the first is enqueued one step along one axis
-from a front design: the sampler finds regions, the steps finish them. Where the trials reach every purchase, that half
-is filled up with purchases not yet seen, and by the end all have been scored.
+from a front design: the sampler finds regions, the steps finish them. Where the trials reach every purchase, most of a
+generation is enqueued, filled up with purchases not yet seen, and by the end all have been scored.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dse.cluster import Workers
 from dse.columns import OBJECTIVE_SENSE
+from dse.convergence import GENERATION
 from dse.pareto import RunningFront, minimised
 from dse.resolve import Study
 from dse.scoring import bounds_of, serves, violation, within_bounds
@@ -201,12 +202,15 @@ class Purchases:
         """Purchases not yet seen: one step along one axis from a purchase on the front; then any, if all are due."""
         rng = np.random.default_rng((self.study.envelope.search.seed, number, 1))
         steps = self._steps()
-        chosen = [steps[i] for i in rng.permutation(len(steps))[: size // 2]]
+        unseen = self.n_purchases - len(self.blocks)
+        left = self.study.envelope.search.trials - number * GENERATION
+        most = size // 2
+        if self.reaches_all:
+            # the sampler draws what was seen already too; its trials must leave enough for the rest
+            most = min(size if unseen > left - size else size - size // 8, unseen)
+        chosen = [steps[i] for i in rng.permutation(len(steps))[:most]]
         if not self.reaches_all:
             return chosen
-        unseen = self.n_purchases - len(self.blocks)
-        left = self.study.envelope.search.trials - number * size
-        most = min(size if unseen > left - size else size // 2, unseen)
         taken = set(chosen)
         shape = [len(values) for _, values in self.study.space.outer_axes]
         for flat in rng.permutation(self.n_purchases):

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dse.cluster import Workers
 from dse.columns import OBJECTIVE_SENSE
+from dse.convergence import GENERATION
 from dse.pareto import FINITE, RunningFront, minimised, nondominated, signed
 from dse.resolve import Study
 from dse.scoring import bounds_of, serves, violation, within_bounds
@@ -39,8 +40,6 @@ SCREENED_PER_S = 3e5
 """Designs moved and screened a second on one core, for estimates (benchmarks/RESULTS.md)."""
 ROUNDS = 8
 ISLANDS = 4
-GENERATION = 32
-"""Trials that a generation may tell."""
 FRESH = 0.05
 """Share of a round that is drawn anew, from the whole space."""
 NEARLY = 64
@@ -114,10 +113,17 @@ def absorbed(front: RunningFront, points: Floats, index: Ints) -> RunningFront:
     return result
 
 
+def rows_of(study: Study) -> int:
+    """Designs screened in one call: no more in a generation than a small space has, few where one is costly."""
+    space = study.space
+    most = COSTLY_ROWS if space.enumeration_refusal else ROWS
+    return max(min(most, space.n_designs // (ISLANDS * ROUNDS)), COSTLY_ROWS)
+
+
 def evolve(study: Study, island: Island) -> Judged:
     """Rounds of one island; gives what it found beyond its parents. What a worker runs."""
     rng, space = np.random.default_rng(island.seed), study.space
-    rows = COSTLY_ROWS if space.enumeration_refusal else ROWS
+    rows = rows_of(study)
     archive = Archive(RunningFront(len(study.envelope.objectives.names)))
     archive.front.merge(island.points, island.parents[: len(island.points)])
     parents = island.parents
@@ -192,9 +198,8 @@ class Screened:
     @property
     def estimated_s(self) -> float:
         """About how long all generations take."""
-        rows = COSTLY_ROWS if self.study.space.enumeration_refusal else ROWS
         generations = self.study.envelope.search.trials / GENERATION
-        return generations * ISLANDS * ROUNDS * rows / SCREENED_PER_S
+        return generations * ISLANDS * ROUNDS * rows_of(self.study) / SCREENED_PER_S
 
     @property
     def front(self) -> RunningFront:

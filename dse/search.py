@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 
 from dse import frontier
 from dse.cluster import Workers
-from dse.convergence import Convergence
+from dse.convergence import GENERATION, Convergence
 from dse.errors import MethodError
 from dse.pareto import RunningFront
 from dse.progress import Progress, Report, Stop, silent
 from dse.purchases import Purchases, n_purchases
 from dse.resolve import Study
-from dse.screening import GENERATION, Archive, Screened
+from dse.screening import Archive, Screened
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -39,8 +39,6 @@ Ints = NDArray[np.int64]
 MOST_PURCHASES = 100_000
 MOST_BLOCK = 4096
 """Larger blocks are searched, not scored whole."""
-WARM_OPTIONS = 400
-"""Settings of all pools up to which exact programs are asked for the ends: about a second."""
 SAVE_EVERY_S = 5.0
 """Between two writes of the journal, where no checkpoint says when."""
 
@@ -185,7 +183,7 @@ class _Search:
 
     def _warm_start(self) -> None:
         """The best designs in each objective alone, from the study's exact programs."""
-        if self.study.space.n_options > WARM_OPTIONS or frontier.refusal(self.study):
+        if self.study.space.n_options > self.study.paradigm.quick_options or frontier.refusal(self.study):
             return
         ends = self.study.changed({"search.resolution_frac": 1.0, "compute.workers": 1})
         left = Stop(time_limit_s=max(self.stop.left_s, 1e-3))
