@@ -40,6 +40,8 @@ SCREENED_PER_S = 3e5
 """Designs moved and screened a second on one core, for estimates (benchmarks/RESULTS.md)."""
 ROUNDS = 8
 ISLANDS = 4
+WHOLE_ROUNDS = 8
+"""A space that one generation of so many rounds can hold is screened whole, once."""
 FRESH = 0.05
 """Share of a round that is drawn anew, from the whole space."""
 NEARLY = 64
@@ -114,10 +116,13 @@ def absorbed(front: RunningFront, points: Floats, index: Ints) -> RunningFront:
 
 
 def rows_of(study: Study) -> int:
-    """Designs screened in one call: no more in a generation than a small space has, few where one is costly."""
-    space = study.space
-    most = COSTLY_ROWS if space.enumeration_refusal else ROWS
-    return max(min(most, space.n_designs // (ISLANDS * ROUNDS)), COSTLY_ROWS)
+    """Designs screened in one call: few where a design costs a linear program."""
+    return COSTLY_ROWS if study.space.enumeration_refusal else ROWS
+
+
+def covers(study: Study) -> bool:
+    """Whether one generation can screen the whole space, and so does."""
+    return study.space.n_designs <= WHOLE_ROUNDS * ISLANDS * rows_of(study)
 
 
 def evolve(study: Study, island: Island) -> Judged:
@@ -127,7 +132,11 @@ def evolve(study: Study, island: Island) -> Judged:
     archive = Archive(RunningFront(len(study.envelope.objectives.names)))
     archive.front.merge(island.points, island.parents[: len(island.points)])
     parents = island.parents
-    for _ in range(ROUNDS):
+    if covers(study):
+        every = np.array_split(np.arange(space.n_designs, dtype=np.int64), ISLANDS)[island.seed[-1]]
+        for start in range(0, len(every), rows):
+            archive.take(judged(study, every[start : start + rows], archive.front))
+    for _ in range(0 if covers(study) else ROUNDS):
         n_fresh = int(rows * FRESH) if len(parents) else rows
         drawn = [space.drawn(rng, n_fresh)]
         if len(parents):
@@ -191,9 +200,20 @@ class Screened:
     told: set[int] = field(default_factory=set)
     """Designs that Optuna knows."""
 
+    covered: bool = False
+    """The whole space was screened."""
+
     work = staticmethod(evolve)
-    reaches_all = False
-    exhausted = False
+
+    @property
+    def reaches_all(self) -> bool:
+        """Whether a generation screens the whole space."""
+        return covers(self.study)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left to screen."""
+        return self.covered
 
     @property
     def estimated_s(self) -> float:
@@ -230,6 +250,7 @@ class Screened:
             "nearly": a.nearly,
             "broken": a.broken,
             "candidates": a.candidates,
+            "covered": self.covered,
             "told": np.array(sorted(self.told), dtype=np.int64),
         }
 
@@ -239,6 +260,7 @@ class Screened:
         a.front.merge(state["points"], state["index"])
         a.nearly, a.broken, a.candidates = state["nearly"], state["broken"], state["candidates"]
         self.told = set(state["told"].tolist())
+        self.covered = bool(state["covered"])
 
     def seed(self, index: Ints) -> None:
         """Puts these designs on the front before the first generation."""
@@ -250,6 +272,7 @@ class Screened:
         landed = dict(pool.map(islands, estimated_s=self.estimated_s))
         for position in range(len(islands)):
             self.archive.take(landed[position])
+        self.covered = covers(self.study)
         self._tell(size)
 
     def _tell(self, size: int) -> None:

@@ -115,6 +115,7 @@ def test_two_workers_find_what_one_finds(kind: str, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", [n for n in STUDIES if not n.endswith("pools, work stealing")])
 def test_screening_reaches_the_exact_frontier_of_small_studies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "MOST_BLOCK", 0)
+    monkeypatch.setattr("dse.screening.WHOLE_ROUNDS", 0)
     raw = STUDIES[name] | {"search": {"warm_start": False, "trials": 320}}
     found = explored(raw)
     assert same(found.points, brute_force(Study.from_dict(raw)))
@@ -205,6 +206,15 @@ def test_ends_that_exact_programs_find_are_where_the_search_starts() -> None:
     raw = LARGE | {"search": {"trials": 32, "stop_generations": 1}}
     with_ends, without = explored(raw), explored(raw | {"search": raw["search"] | {"warm_start": False}})
     assert with_ends.points[:, 0].min() <= without.points[:, 0].min()
+
+
+def test_a_space_that_one_generation_holds_is_screened_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "MOST_BLOCK", 0)
+    raw = STUDIES["split, link tiers, limits"] | {"search": {"warm_start": False}}
+    study, found = Study.from_dict(raw), explored(raw)
+    assert same(found.points, brute_force(study))
+    assert found.candidates == study.space.legal(np.arange(study.space.n_designs)).sum()
+    assert len(found.history) == 1
 
 
 def test_of_equal_designs_the_first_stays() -> None:
