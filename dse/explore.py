@@ -47,6 +47,8 @@ RUN_FILES = ("study.toml", "frontier.csv", "candidates.parquet", "run.json", "re
 
 CHECKPOINT = "checkpoint"
 """Folder inside the run folder, while there is something to go on from."""
+JOURNAL = "optuna.log"
+"""A search's trials inside the run folder, for `optuna-dashboard`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +114,8 @@ class Explored:
     nearest: int = -1
     """The design that breaks the limits least, where none meets them and the explorer knows it."""
     trials: int | None = None
+    hypervolume: list[list[float]] | None = None
+    """A search only: [seconds, designs scored, share of the last hypervolume] as it went on."""
 
 
 def _enumerate(study: Study, report: Report, stop: Stop, checkpoint: Checkpoint | None) -> Explored:
@@ -144,10 +148,18 @@ def _solve(study: Study, report: Report, stop: Stop, checkpoint: Checkpoint | No
     return Explored(plans=exact.plans, points=exact.points, candidates=exact.solves, proof=proof)
 
 
-def _sample(study: Study, report: Report, stop: Stop, _: Checkpoint | None) -> Explored:
+def _sample(study: Study, report: Report, stop: Stop, checkpoint: Checkpoint | None) -> Explored:
     compute = study.envelope.compute
-    found = search.explore(study, workers=compute.workers, address=compute.ray, report=report, stop=stop)
-    proof = {"kind": "none", "trials": found.trials}
+    found = search.explore(
+        study,
+        workers=compute.workers,
+        address=compute.ray,
+        report=report,
+        stop=stop,
+        checkpoint=checkpoint,
+        journal=checkpoint.folder.parent / JOURNAL if checkpoint else None,
+    )
+    proof = {"kind": "none", "trials": found.trials, "converged": found.converged}
     return Explored(
         plans=on_grid(found.index),
         points=found.points,
@@ -155,6 +167,7 @@ def _sample(study: Study, report: Report, stop: Stop, _: Checkpoint | None) -> E
         proof=proof,
         nearest=found.nearest,
         trials=found.trials,
+        hypervolume=found.history,
     )
 
 
@@ -203,6 +216,7 @@ def run(
         "wall_s": wall_s,
         "candidates_per_s": found.candidates / wall_s if wall_s > 0 else 0.0,
         "trials": found.trials,
+        "hypervolume": found.hypervolume,
         "versions": versions(),
         **advice,
         "verdict": study_verdict(study, pick, frontier, candidates),
@@ -348,7 +362,7 @@ def versions() -> dict[str, str]:
 
 def is_run(folder: Path) -> bool:
     """Whether a folder holds a run, complete, stopped or killed, and nothing else that it needs."""
-    return (folder / "run.json").exists() or [p.name for p in folder.iterdir()] == [CHECKPOINT]
+    return (folder / "run.json").exists() or {p.name for p in folder.iterdir()} <= {CHECKPOINT, JOURNAL}
 
 
 def write_run(result: Result, folder: Path) -> None:

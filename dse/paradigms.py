@@ -35,6 +35,8 @@ class Paradigm:
     """Imports the MILP; late, since Pyomo takes half a second to load. None where the paradigm has none."""
     most_options: int = 0
     """`auto` hands the MILP at most this many options of all pools together: beyond, a box takes too long."""
+    quick_options: int = 0
+    """Up to so many options exact programs find the frontier's ends in a second or two; 0: never that quick."""
 
 
 def _pd_provisioning() -> ModuleType:
@@ -63,6 +65,7 @@ PARADIGMS: Mapping[str, Paradigm] = {
         space=pd_serving.ServingSpace,
         formulation=_pd_provisioning,
         most_options=4000,
+        quick_options=400,
     ),
     "dp_training": Paradigm(
         study_type=dp_training_study.DpStudy,

@@ -46,7 +46,7 @@ def explore_pruned(study: Study, *, report: Report, stop: Stop) -> Found:
         total.candidates += lot.n_compared
         if len(lot.designs):
             total.scored += len(lot.designs)
-            screen = study.space.screen_index(lot.designs)
+            screen, _ = study.space.screen_designs(lot.designs)
             known = {name: bound for name, bound in bounds.items() if name in screen.columns}
             good = np.flatnonzero(screen.feasible & within_bounds(screen.columns, known, exact=screen.exact))
             values = {o: screen.columns[o][good] for o in objectives}

@@ -178,7 +178,15 @@ class Search(Part):
     """MILP only: every feasible design is matched by a reported one that is at most this share of each objective's
     range worse; 0 finds every point."""
     trials: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
-    """Optuna only: trials, each of which scores a whole block of designs."""
+    """Optuna only: most trials, 32 a generation. A trial is a purchase with all its settings; in large spaces the
+    pick of the thousands of designs that its generation screened."""
+    stop_gain_frac: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 1e-4
+    """Optuna only: the search ends when `stop_generations` generations together raised the hypervolume by no more than
+    this share; not before every purchase is tried where the trials reach them all."""
+    stop_generations: Annotated[int, Field(ge=1, le=1_000_000)] = 8
+    """Optuna only: see `stop_gain_frac`."""
+    warm_start: bool = True
+    """Optuna only: start from the ends of the frontier, where exact programs find them quickly."""
 
 
 class Compute(Part):

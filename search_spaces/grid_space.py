@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -10,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.model.screening import Screen
 from dse.pareto import RunningFront
 from dse.study import LARGEST_GB_S
 
 from .grid import Grid, Unit
+from .moves import Moves
 from .space import Pruned, Step
 
 if TYPE_CHECKING:
@@ -104,13 +105,7 @@ class GridSpace(ABC):
         """Nothing is dropped."""
         raise NotImplementedError
 
-    def screen_index(self, index: Ints) -> Screen:
-        """Only what is dropped unseen needs designs screened by number."""
-        raise NotImplementedError
-
-    # -- Optuna: what is bought outside, how it is set up inside -----------------------------------
-
-    @cached_property
+    @property
     def outer_axes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Axes that a trial draws: the regime and the devices of each pool."""
         regimes = tuple(range(len(self.grid.sizes)))
@@ -134,6 +129,53 @@ class GridSpace(ABC):
         links = np.arange(self.grid.sizes[outer[0]][0], dtype=np.int64)
         index = self.grid.crossing(outer[0], [links, *chosen])
         return index[self.legal(index)] if len(index) else index
+
+    def outer_of(self, index: int) -> tuple[int, ...]:
+        """The outer structure of one design."""
+        regime, _, rows = self.decoded(index)
+        counts = (int(o.n[row]) for o, row in zip(self.options_of(regime), rows, strict=True))
+        return (regime, *(values.index(n) for n, (_, values) in zip(counts, self.outer_axes[1:], strict=True)))
+
+    @cached_property
+    def largest_inner(self) -> int:
+        """Most designs, legal or not, that one outer structure has."""
+        most = 0
+        for regime, (n_links, *_) in enumerate(self.grid.sizes):
+            repeated = (np.unique(options.n, return_counts=True)[1] for options in self.options_of(regime))
+            most = max(most, math.prod((n_links, *(int(r.max(initial=0)) for r in repeated))))
+        return most
+
+    # -- search among designs one by one -----------------------------------------------------------
+
+    @property
+    def digit_axes(self) -> tuple[tuple[str, int], ...]:
+        """What numbers a design: names and sizes of its digits."""
+        sizes = [max(of_axis) for of_axis in zip(*self.grid.sizes, strict=True)]
+        names = ("regime", "link", *(f"setting_{name}" for name in self.pool_names))
+        return tuple(zip(names, (len(self.grid.sizes), *sizes), strict=True))
+
+    def digits(self, index: Ints) -> Ints:
+        """The digits of designs (N, axes)."""
+        regime, link, rows = self.grid.decode(index)
+        return np.column_stack([regime, link, *rows])
+
+    @cached_property
+    def _moves(self) -> Moves:
+        return Moves(self.grid, [self.options_of(regime) for regime in range(len(self.grid.sizes))])
+
+    def drawn(self, rng: np.random.Generator, n: int) -> Ints:
+        """Grid indices of n random designs, legal or not."""
+        return self.with_legal_links(self._moves.drawn(rng, n))
+
+    def moved(self, rng: np.random.Generator, parents: Ints, n: int) -> Ints:
+        """Grid indices of n designs near some of these, or crossed from two of them; legal or not."""
+        return self.with_legal_links(self._moves.moved(rng, parents, n))
+
+    def with_legal_links(self, index: Ints) -> Ints:
+        """These designs, with the first link where another is not legal: where nothing crosses it stands for all."""
+        regime, link, _ = self.grid.decode(index)
+        strides = np.array([math.prod(sizes[1:]) for sizes in self.grid.sizes], dtype=np.int64)
+        return np.where(self.legal(index), index, index - link * strides[regime])
 
     # -- one step more -----------------------------------------------------------------------------
 

@@ -57,6 +57,11 @@ YARDSTICK_BASE = {
 """Gain -> what it is scaled by."""
 
 
+SCREENED = ("requests_s", "throughput_tok_s", "input_tok_s", "cost_usd_per_h", "power_w")
+"""Columns of a screen."""
+FEW_LINKS = 16
+
+
 class ServingSpace(GridSpace):
     """All designs of one serving study."""
 
@@ -164,20 +169,53 @@ class ServingSpace(GridSpace):
         """Lots of designs, of which some are on the frontier for each of its points; `front` grows in between."""
         return pd_serving_pruning.pruned(self, objectives, bounds, front)
 
-    def screen_index(self, index: Ints) -> Screen:
-        """Rate, cost and power of designs as `screen_unit` has them, and cost per token."""
+    def screen_designs(self, index: Ints) -> tuple[Screen, Bools]:
+        """The screen of these designs, and which are legal; under work stealing their full evaluation."""
+
+        def of_regime(regime: int, rows: Ints, link: Ints) -> dict[str, Values]:
+            system, at = self.system(regime), list(rows)
+            legal = is_legal(system, at, link, self.listed(regime), self.first_routing(regime))
+            if not system.stealing:
+                return {**self._screened(system, rows, link), "legal": legal}
+            found = np.flatnonzero(legal)
+            known = evaluate(system, rows[:, found], link[found]).columns
+            columns = {name: _spread(known[name], found, len(link)) for name in SCREENED}
+            return {**columns, "feasible": columns["requests_s"] > 0, "legal": legal}
+
+        columns = self.grid.by_regime(index, of_regime)
+        numbers = {name: np.asarray(columns[name], dtype=np.float64) for name in SCREENED}
+        numbers["usd_per_mtok"] = usd_per_mtok(numbers["cost_usd_per_h"], numbers["throughput_tok_s"])
+        possible = np.asarray(columns["feasible"], dtype=np.bool_)
+        return Screen(columns=numbers, feasible=possible, exact=True), np.asarray(columns["legal"], dtype=np.bool_)
+
+    @staticmethod
+    def _screened(system: System, rows: Ints, link: Ints) -> dict[str, Values]:
+        """The screen of N designs; link by link where those are few, which is three times faster."""
+        links = np.unique(link)
+        if not 0 < len(links) <= FEW_LINKS:
+            part = screen(system, list(rows), link)
+            return {**part.columns, "feasible": part.feasible}
+        columns: dict[str, Values] = {}
+        for one in links:
+            at = np.flatnonzero(link == one)
+            part = screen(system, list(rows[:, at]), int(one))
+            for name, values in {**part.columns, "feasible": part.feasible}.items():
+                columns.setdefault(name, np.empty(len(link), dtype=values.dtype))[at] = values
+        return columns
+
+    def with_legal_links(self, index: Ints) -> Ints:
+        """These designs; pairs that exchange nothing take the first link, where every pair has its own."""
+        if not self.wiring.per_pair:
+            return super().with_legal_links(index)
         regime, link, rows = self.grid.decode(index)
-        columns: dict[str, Floats] = {}
-        feasible = np.zeros(len(index), dtype=np.bool_)
-        exact = True
-        for r, way in np.unique(np.stack([regime, link]), axis=1).T if len(index) else []:
-            at = np.flatnonzero((regime == r) & (link == way))
-            found = screen(self.system(int(r)), list(rows[:, at]), int(way))
-            feasible[at], exact = found.feasible, exact and found.exact
-            per_mtok = usd_per_mtok(found.columns["cost_usd_per_h"], found.columns["throughput_tok_s"])
-            for name, values in (found.columns | {"usd_per_mtok": per_mtok}).items():
-                columns.setdefault(name, np.empty(len(index)))[at] = values
-        return Screen(columns=columns, feasible=feasible, exact=exact)
+        result = index.copy()
+        for r in np.unique(regime):
+            at = np.flatnonzero(regime == r)
+            way = np.zeros(len(at), dtype=np.int64)
+            for (p, q), used in pairs_bought(self.system(int(r)), list(rows[:, at])).items():
+                way = way * len(self.link_names) + np.where(used, self.wiring.option[link[at], p, q], 0)
+            result[at] = self.grid.encode(int(r), way, list(rows[:, at]))
+        return result
 
     def linked(self, link: int) -> Ints:
         """Link of every pool with each other (P, P) in one of the ways to link them."""
@@ -364,3 +402,10 @@ class ServingSpace(GridSpace):
                 }
                 best = {gain: max(best[gain], ratio) for gain, ratio in reached.items()}
         return {gain: Yardstick(YARDSTICK_BASE[gain], ratio) for gain, ratio in best.items()}
+
+
+def _spread(values: Floats, at: Ints, n: int) -> Floats:
+    """Values of some of n designs among all of them; the others have 0."""
+    result = np.zeros(n)
+    result[at] = values
+    return result

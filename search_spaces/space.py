@@ -117,10 +117,6 @@ class Space(Protocol):
         """Lots of designs, of which some are on the frontier for each of its points; `front` grows in between."""
         ...
 
-    def screen_index(self, index: Ints) -> Screen:
-        """Rate, cost and power of designs as `screen_unit` has them, and what follows from these."""
-        ...
-
     def n_units(self) -> int:
         """Blocks that `units` gives."""
         ...
@@ -131,6 +127,10 @@ class Space(Protocol):
 
     def screen_unit(self, unit: Any) -> tuple[Screen, NDArray[np.bool_], int]:
         """A block's screen, which of it is legal, and its first grid index."""
+        ...
+
+    def screen_designs(self, index: Ints) -> tuple[Screen, NDArray[np.bool_]]:
+        """The screen of the designs at these indices, in their order, and which of them are legal."""
         ...
 
     def legal(self, index: Ints) -> NDArray[np.bool_]:
@@ -155,6 +155,32 @@ class Space(Protocol):
 
     def inner(self, outer: tuple[int, ...]) -> Ints:
         """Grid indices of all legal designs with one outer structure."""
+        ...
+
+    def outer_of(self, index: int) -> tuple[int, ...]:
+        """The outer structure of one design."""
+        ...
+
+    @property
+    def largest_inner(self) -> int:
+        """Most designs, legal or not, that one outer structure has."""
+        ...
+
+    @property
+    def digit_axes(self) -> tuple[tuple[str, int], ...]:
+        """What numbers a design: names and sizes of its digits (regime, link, a setting per pool)."""
+        ...
+
+    def digits(self, index: Ints) -> Ints:
+        """The digits of designs (N, axes)."""
+        ...
+
+    def drawn(self, rng: np.random.Generator, n: int) -> Ints:
+        """Grid indices of n random designs, legal or not."""
+        ...
+
+    def moved(self, rng: np.random.Generator, parents: Ints, n: int) -> Ints:
+        """Grid indices of n designs near some of these, or crossed from two of them; legal or not."""
         ...
 
 

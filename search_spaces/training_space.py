@@ -148,6 +148,24 @@ class TrainingSpace(GridSpace, Generic[Problem, System, Scored]):
         part = self.screened(system, flat[:, at], np.full(len(at), unit.link, dtype=np.int64))
         return _spread(part, at, shape), legal.reshape(shape), self.grid.first_of(unit)
 
+    def screen_designs(self, index: Ints) -> tuple[Screen, Bools]:
+        """The screen of these designs, in their order, and which are legal."""
+        inexact: list[int] = []
+
+        def of_regime(regime: int, rows: Ints, link: Ints) -> dict[str, Values]:
+            system = self.system(self.regimes[regime])
+            legal = self.legal_rows(system, rows, link)
+            at = np.flatnonzero(legal)
+            part = _spread(self.screened(system, rows[:, at], link[at]), at, legal.shape)
+            if not part.exact:
+                inexact.append(regime)
+            return {**part.columns, "feasible": part.feasible, "legal": legal}
+
+        columns = self.grid.by_regime(index, of_regime)
+        legal, possible = (np.asarray(columns.pop(name), dtype=np.bool_) for name in ("legal", "feasible"))
+        numbers = {name: np.asarray(values, dtype=np.float64) for name, values in columns.items()}
+        return Screen(columns=numbers, feasible=possible, exact=not inexact), legal
+
     def legal(self, index: Ints) -> Bools:
         """Which grid indices are legal designs."""
 

@@ -78,6 +78,43 @@ DESIGN_KEYS = (
 
 
 @pytest.mark.parametrize("name", PARADIGMS)
+def test_what_is_drawn_and_moved_is_screened_as_it_is_scored(name: str) -> None:
+    space, rng = Study.from_dict(STUDIES[name]).space, np.random.default_rng(0)
+    drawn = space.drawn(rng, 200)
+    index = np.unique(np.concatenate([drawn, space.moved(rng, drawn, 400)]))
+    assert 0 <= index.min() <= index.max() < space.n_designs
+    assert len(space.screen_designs(index[:0])[1]) == 0
+    screen, legal = space.screen_designs(index)
+    assert (legal == space.legal(index)).all()
+    assert legal.mean() > 0.1
+    numbers, runs = space.numbers(index[legal]), screen.feasible[legal]
+    assert ((numbers["throughput_tok_s"] > 0) == runs).all() or not screen.exact
+    for column, values in screen.columns.items():
+        known, scored = values[legal][runs], numbers[column][runs]
+        if screen.exact:
+            assert known == pytest.approx(scored, rel=1e-12), column
+        elif limit_sense(column) == "max":
+            assert (known >= scored * (1 - 1e-12)).all(), column
+        else:
+            assert (known <= scored * (1 + 1e-12)).all(), column
+
+
+@pytest.mark.parametrize("name", PARADIGMS)
+def test_a_design_belongs_to_its_outer_structure_and_is_given_by_its_digits(name: str) -> None:
+    space = Study.from_dict(STUDIES[name]).space
+    index = np.arange(space.n_designs)
+    index = index[space.legal(index)][:: max(space.n_designs // 200, 1)]
+    sizes = np.array([size for _, size in space.digit_axes])
+    digits = space.digits(index)
+    assert ((digits >= 0) & (digits < sizes)).all()
+    assert len(np.unique(digits, axis=0)) == len(index)
+    for design in index[::10].tolist():
+        inner = space.inner(space.outer_of(design))
+        assert design in inner
+        assert len(inner) <= space.largest_inner
+
+
+@pytest.mark.parametrize("name", PARADIGMS)
 def test_a_thousand_draws_are_legal_and_grid_indices_round_trip(name: str) -> None:
     study = Study.from_dict(STUDIES[name])
     space: Any = study.space

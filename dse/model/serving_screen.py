@@ -21,11 +21,12 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-def screen(system: System, rows: Sequence[Ints], link: int) -> Screen:
-    """Rate, cost and power of a block of designs that are linked alike.
+def screen(system: System, rows: Sequence[Ints], link: int | Ints) -> Screen:
+    """Rate, cost and power of a block of designs that are linked alike, or of N designs each with its link (N,).
 
     `rows` holds, per pool, rows of its table in shapes that broadcast together, so that a block of
-    a grid costs one pass over its product. Under work stealing the rate is an upper bound.
+    a grid costs one pass over its product. Under work stealing the rate is an upper bound, and only a block
+    that is linked alike can be screened.
     """
     tables, option = system.tables, system.wiring.option[link]
     n_active = total_of([t.active[r].astype(np.float64) for t, r in zip(tables, rows, strict=True)])
@@ -43,7 +44,10 @@ def screen(system: System, rows: Sequence[Ints], link: int) -> Screen:
         held = None
         if np.isfinite(system.limits.ttft_p99_s):
             held = held_by_ttft(system, rows, option)
-        part = split_rate(prefill, decode, system.links.byte_s[option], system.request_kv_byte, held)
+        byte_s = system.links.byte_s[option]
+        if byte_s.ndim > 2:
+            byte_s = np.moveaxis(byte_s, 0, -1)
+        part = split_rate(prefill, decode, byte_s, system.request_kv_byte, held)
         rate = part + total_of([t.both_rate[r] for t, r in zip(tables, rows, strict=True)])
         exact = True
         if busy_usd:
@@ -67,7 +71,7 @@ def screen(system: System, rows: Sequence[Ints], link: int) -> Screen:
     )
 
 
-def _stealing_bound(system: System, rows: Sequence[Ints], link: int, n_active: Floats) -> Floats:
+def _stealing_bound(system: System, rows: Sequence[Ints], link: int | Ints, n_active: Floats) -> Floats:
     """Upper bound on the rate of work stealing, nearly always attained; one active pool alone does both phases."""
     tables = system.tables
     alone = total_of([np.where(t.active[r], t.alone_rate[r], 0.0) for t, r in zip(tables, rows, strict=True)])

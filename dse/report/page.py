@@ -22,7 +22,7 @@ from dse.report.designs import (
 )
 from dse.report.frontier_rows import distinct_rows, frontier_table
 from dse.report.layout import setup
-from dse.report.proof import GRADES, evidence, method_lines, study_text
+from dse.report.proof import GRADES, convergence_rows, evidence, method_lines, study_text
 from dse.report.relaxed import relaxation_text
 from dse.report.rows import Row, part_list
 from dse.report.trust import trust
@@ -74,6 +74,7 @@ def context(result: Result) -> dict[str, Any]:
         "table": frontier_table(study, distinct),
         "objectives": study.envelope.objectives,
         "method": method_lines(info),
+        "convergence": convergence_rows(info),
         "study_text": study_text(study),
         "evidence": evidence(study),
         "raw_links": study.problem.raw_links,

@@ -70,6 +70,10 @@ class Evidence:
         return sum(t.n_estimates for t in self.tables)
 
 
+MOST_STEPS = 10
+"""Rows of the table on how a search converged."""
+
+
 def method_lines(info: Mapping[str, Any]) -> list[tuple[str, str]]:
     """How the run was done."""
     scored = "programs solved" if info["method"] == "milp" else "candidates scored"
@@ -106,7 +110,18 @@ def proof_text(info: Mapping[str, Any]) -> str:
             f"{proof['solves']:,} exact programs over {proof['boxes']:,} boxes, largest proven gap {gap:.2g}; "
             + _cover_text(float(proof["resolution_frac"]))
         )
-    return "none: a search found these designs; better ones may exist"
+    ended = "; it ended because it gained no more (search.stop_gain_frac)" if proof.get("converged") else ""
+    return f"none: a search found these designs; better ones may exist{ended}"
+
+
+def convergence_rows(info: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """How a search came to its frontier: time, designs scored, share of the hypervolume it ended with."""
+    history = info.get("hypervolume") or []
+    shown = sorted({round(i * (len(history) - 1) / (MOST_STEPS - 1)) for i in range(MOST_STEPS)}) if history else []
+    return [
+        (duration(elapsed_s), f"{int(scored):,}", f"{100 * share:.4g} %")
+        for elapsed_s, scored, share in (history[i] for i in shown)
+    ]
 
 
 def _cover_text(resolution_frac: float) -> str:
