@@ -75,7 +75,7 @@ def enumerate_all(
     estimated_s = study.space.n_designs / SCREENED_PER_S
     with Workers(search_chunk, seed, workers=workers, address=address) as pool:
         on_ray = pool.worth_ray(estimated_s)
-        landed = _landed(n_units, done, pool, gathered, total) if on_ray else _here(study, done, gathered, total)
+        landed = _landed(study, done, pool, gathered, total) if on_ray else _here(study, done, gathered, total)
         for chunk in landed:
             done = _joined(done, chunk)
             report(_progress(done, n_units, total, gathered.front, stop))
@@ -149,13 +149,14 @@ def _left(done: Sequence[Chunk], n_units: int, per_task: int) -> list[Chunk]:
 
 
 def _landed(
-    n_units: int, done: Sequence[Chunk], pool: Workers[Shared, Chunk, Found], gathered: GatheredFront, total: Found
+    study: Study, done: Sequence[Chunk], pool: Workers[Shared, Chunk, Found], gathered: GatheredFront, total: Found
 ) -> Iterator[Chunk]:
     """Chunks as workers finish them, merged."""
+    n_units = study.space.n_units()
     n_left = n_units - sum(chunk.last - chunk.first for chunk in done)
     per_task = max(1, min(n_left // (TASKS_PER_WORKER * pool.workers), LONGEST_TASK))
     chunks = _left(done, n_units, per_task)
-    for position, found in pool.map(chunks, estimated_s=np.inf):
+    for position, found in pool.map(chunks, estimated_s=study.space.n_designs / SCREENED_PER_S):
         gathered.add(found.points, found.index)
         _count(total, found)
         yield chunks[position]
