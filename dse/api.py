@@ -8,8 +8,8 @@ from typing import Any
 
 from dse import explore
 from dse.catalog import load_catalog
-from dse.explore import write_run
 from dse.resolve import Study
+from dse.run_folder import write_run
 from dse.scoring import explain
 from dse.uncertainty import score
 

@@ -1,8 +1,7 @@
-"""One study, one method: chooses it, runs it, re-scores the plans, writes the run folder."""
+"""One study, one method: chooses it, runs it, re-scores the plans, and says what they mean."""
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from collections import Counter
@@ -14,37 +13,28 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import tomli_w
 from numpy.typing import NDArray
 
 from dse import exhaustive, pruning, search
 from dse import frontier as milp
 from dse.checkpoint import Checkpoint, identity_of
-from dse.errors import InputError, MethodError, SelfCheckError
-from dse.files import whole, write_whole
+from dse.checks import check_cover, verified
+from dse.choice import choose_method
 from dse.marginal import marginal_values
-from dse.pareto import minimised, nondominated
+from dse.pareto import minimised
 from dse.progress import Report, Stop, silent
 from dse.recommend import recommend
 from dse.relaxation import in_words, relaxations
 from dse.resolve import Study
-from dse.scoring import bounds_of, on_grid, score_index, score_plans, violation
+from dse.scoring import bounds_of, on_grid, score_index, violation
 from dse.uncertainty import trust, with_intervals
-from dse.units import json_safe
 from dse.verdict import study_verdict
 from dse.whatif import raised_limits
 from formulations.plan import Plan
 
-AUTO_EXHAUSTIVE_DESIGNS = 1_000_000_000
-"""`auto` enumerates spaces up to this size: some minutes on one core."""
-AUTO_PRUNED_DESIGNS = 10_000_000_000_000
-"""`auto` takes the grid up to this size where designs can be dropped unseen, and all pools have few settings."""
 KEPT_CANDIDATES = 20_000
 KEPT_WHEN_STOPPED = 1_000
 """A run whose time is up does not spend more of it on a sample."""
-AGREE = 1e-9
-RUN_FILES = ("study.toml", "frontier.csv", "candidates.parquet", "run.json", "report.html")
-
 CHECKPOINT = "checkpoint"
 """Folder inside the run folder, while there is something to go on from."""
 JOURNAL = "optuna.log"
@@ -73,34 +63,6 @@ class Result:
         if not len(self.frontier):
             return None
         return self.frontier.iloc[int(self.info["recommended"]["position"])]
-
-
-def choose_method(study: Study) -> tuple[str, str]:
-    """The method and why it was chosen; MethodError where the study's own choice cannot answer it."""
-    asked = study.envelope.search.method
-    if asked != "auto":
-        refused = {"exhaustive": exhaustive.refusal, "milp": milp.refusal, "optuna": search.refusal}[asked](study)
-        if refused:
-            raise MethodError(refused)
-        return asked, "asked for by the study"
-    n = study.space.n_designs
-    no_enumeration = exhaustive.refusal(study)
-    if not no_enumeration and n <= AUTO_EXHAUSTIVE_DESIGNS:
-        return "exhaustive", f"the grid has {n:,} designs, at most {AUTO_EXHAUSTIVE_DESIGNS:,} are enumerated"
-    few = n <= AUTO_PRUNED_DESIGNS and study.space.n_options <= study.paradigm.most_options
-    if not no_enumeration and few and pruning.prunes(study):
-        return "exhaustive", f"of the grid's {n:,} designs those that cannot be on the frontier are dropped unseen"
-    no_milp = milp.refusal(study)
-    n_options = study.space.n_options
-    why = no_enumeration or f"the grid has {n:,} designs, too many to enumerate"
-    if not no_milp and n_options <= study.paradigm.most_options:
-        return "milp", f"{why}; {n_options:,} options of all pools fit an exact program"
-    no_search = search.refusal(study)
-    if no_search:
-        if no_milp:
-            raise MethodError(f"{no_search}; {no_milp}")
-        return "milp", f"{no_search}; only an exact program can answer"
-    return "optuna", f"{why}; {no_milp or f'{n_options:,} options are too many for an exact program'}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,10 +158,10 @@ def run(
     started = time.perf_counter()
     found = EXPLORERS[chosen](study, report, stop, saved)
     wall_s = time.perf_counter() - started + (saved.spent_s if saved else 0.0)
-    frontier = _verified(study, found.plans, found.points)
+    frontier = verified(study, found.plans, found.points)
     kept = KEPT_WHEN_STOPPED if stop.reason else KEPT_CANDIDATES
     candidates, advice = _candidates(study, found.plans, frontier, kept), _advice(study, frontier, found.nearest, stop)
-    _check_cover(study, found.proof, frontier, candidates)
+    check_cover(study, found.proof, frontier, candidates)
     pick = frontier.iloc[advice["recommended"]["position"]] if len(frontier) else None
     info: dict[str, Any] = {
         "study": study.name,
@@ -267,40 +229,6 @@ def with_overrides(study: Study, method: str | None, workers: int | None) -> Stu
     return Study.from_dict(raw, folder=study.folder, file=study.name)
 
 
-def _verified(study: Study, plans: Sequence[Plan], points: np.ndarray) -> pd.DataFrame:
-    """The frontier's rows, scored afresh; a difference to what the explorer saw is a bug."""
-    frame = score_plans(study, plans)
-    objectives = study.envelope.objectives.names
-    if len(frame):
-        again = minimised({o: frame[o].to_numpy(dtype=np.float64) for o in objectives}, objectives)
-        if not np.allclose(again, points, rtol=AGREE, atol=0.0):
-            raise SelfCheckError("a frontier design scores differently the second time; nothing is reported")
-        if not nondominated(again).all() or not frame["feasible"].all():
-            raise SelfCheckError("a frontier design is dominated or infeasible when scored again; nothing is reported")
-        frame["on_front"] = True
-        keys = [frame[o].to_numpy() for o in reversed(objectives)]
-        frame = frame.iloc[np.lexsort((np.arange(len(frame)), *keys))].reset_index(drop=True)
-    return frame
-
-
-def _check_cover(study: Study, proof: dict[str, Any], frontier: pd.DataFrame, candidates: pd.DataFrame) -> None:
-    """No scored candidate beats every point of a proven frontier by more than its resolution; else a bug."""
-    if proof["kind"] != "milp" or not len(frontier):
-        return
-    objectives = study.envelope.objectives.names
-    good = candidates[candidates["feasible"]]
-    front, others = (
-        minimised({o: f[o].to_numpy(dtype=np.float64) for o in objectives}, objectives) for f in (frontier, good)
-    )
-    slack = proof["resolution_frac"] * np.array([proof["ranges"][o] for o in objectives]) + AGREE * np.abs(front)
-    covered = np.zeros(len(others), dtype=np.bool_)
-    for point, own in zip(front, slack, strict=True):
-        covered |= (point - own <= others).all(axis=1)
-    if not covered.all():
-        missed = good["design_id"].iloc[int(np.flatnonzero(~covered)[0])]
-        raise SelfCheckError(f"design {missed} beats a frontier that was proven; nothing is reported")
-
-
 def _candidates(study: Study, plans: Sequence[Plan], frontier: pd.DataFrame, kept: int) -> pd.DataFrame:
     """All legal designs of a small space, an even sample of a large one; frontier designs always."""
     front = np.array([p.index for p in plans if p.index is not None], dtype=np.int64)
@@ -358,32 +286,3 @@ def versions() -> dict[str, str]:
     for name in names:
         found[name] = version(name)
     return found
-
-
-def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run, complete, stopped or killed, and nothing else that it needs."""
-    return (folder / "run.json").exists() or {p.name for p in folder.iterdir()} <= {CHECKPOINT, JOURNAL}
-
-
-def write_run(result: Result, folder: Path) -> None:
-    """The run folder, each file written beside and renamed, so that none is ever half there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        blocked = [name for name in RUN_FILES if (folder / name).is_dir()]
-        if blocked:
-            raise InputError(f"--out {folder}: {', '.join(blocked)} is a directory there; name another folder")
-        _write_files(result, folder)
-    except OSError as error:
-        raise InputError(f"--out {folder}: cannot be written: {error.strerror}") from None
-
-
-def _write_files(result: Result, folder: Path) -> None:
-    raw, files = result.study.portable()
-    for name, source in files.items():
-        if source.resolve() != (folder / name).resolve():
-            write_whole(folder / name, source.read_text(encoding="utf-8"))
-    write_whole(folder / "study.toml", tomli_w.dumps(raw))
-    write_whole(folder / "frontier.csv", result.frontier.to_csv(index=False))
-    with whole(folder / "candidates.parquet") as beside:
-        result.candidates.to_parquet(beside, index=False)
-    write_whole(folder / "run.json", json.dumps(json_safe(result.info), indent=2))

@@ -139,7 +139,7 @@ class Purchases:
         """What a checkpoint keeps: the blocks, side by side."""
         blocks, n_objectives = list(self.blocks.values()), self.front.points.shape[1]
         return {
-            "outer": np.array(list(self.blocks), dtype=np.int64).reshape(len(blocks), -1),
+            "outer": np.array(list(self.blocks), dtype=np.int64).reshape(len(blocks), len(self.study.space.outer_axes)),
             "block_points": np.concatenate([np.empty((0, n_objectives)), *(b.points for b in blocks)]),
             "block_index": np.concatenate([np.empty(0, dtype=np.int64), *(b.index for b in blocks)]),
             "block_size": np.array([len(b.index) for b in blocks], dtype=np.int64),

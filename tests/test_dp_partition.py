@@ -15,8 +15,8 @@ from test_training_explorers import brute_force, every_design, same
 
 from dse import exhaustive
 from dse import frontier as milp
+from dse.choice import choose_method
 from dse.errors import MethodError
-from dse.explore import choose_method
 from dse.model.partition import best_partition
 from dse.model.share_time import Staircase
 from dse.progress import Stop, silent

@@ -14,11 +14,12 @@ import tomli_w
 from conftest import small_study
 from small_training import data_parallel, pipelined
 
-from dse import exhaustive, explore
+from dse import checks, exhaustive
+from dse.choice import choose_method
 from dse.cli import main
 from dse.columns import NUMERIC_COLUMNS
 from dse.errors import MethodError, SelfCheckError
-from dse.explore import choose_method, run
+from dse.explore import run
 from dse.paradigms import PARADIGMS
 from dse.pareto import minimised
 from dse.progress import Progress, Stop, silent, throttled
@@ -110,14 +111,14 @@ def test_a_design_that_scores_differently_twice_exits_1(
 ) -> None:
     path = tmp_path / "study.toml"
     path.write_text(tomli_w.dumps(small_study()))
-    true_score = explore.score_plans
+    true_score = checks.score_plans
 
     def wrong(study: Study, plans: Sequence[Plan]) -> object:
         frame = true_score(study, plans)
         frame["throughput_tok_s"] *= 1.001
         return frame
 
-    monkeypatch.setattr(explore, "score_plans", wrong)
+    monkeypatch.setattr(checks, "score_plans", wrong)
     with pytest.raises(SelfCheckError):
         run(Study.load(path))
     monkeypatch.setattr("sys.argv", ["dse", "run", str(path), "--out", str(tmp_path / "out")])

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from dse import exhaustive, search
 from dse import frontier as milp
+from dse.choice import choose_method
 from dse.errors import MethodError
-from dse.explore import choose_method
 from dse.pareto import minimised
 from dse.progress import Stop, silent
 from dse.resolve import Study

@@ -11,8 +11,9 @@ from small_training import data_parallel, pipelined
 
 from dse import exhaustive, search
 from dse.catalog import load_catalog
+from dse.choice import choose_method
 from dse.errors import InputError, MethodError
-from dse.explore import choose_method, run
+from dse.explore import run
 from dse.model.routing import split_rate, stealing_flows_lp
 from dse.pareto import minimised
 from dse.progress import Stop, silent

@@ -9,8 +9,9 @@ import pytest
 from conftest import small_study
 from random_spaces import random_space
 
-from dse import enumeration, exhaustive, explore, pruning
-from dse.explore import choose_method, run
+from dse import choice, enumeration, pruning
+from dse.choice import choose_method
+from dse.explore import run
 from dse.pareto import GatheredFront, RunningFront, minimised, nondominated
 from dse.progress import Stop, silent
 from dse.resolve import Study
@@ -33,7 +34,7 @@ def check(seed: int) -> bool:
     study = Study.from_dict(random_space(seed))
     if pruning.pruning_refusal(study):
         return False
-    every = exhaustive.enumerate_all(study, workers=1, address="local", report=silent, stop=Stop())
+    every = enumeration.enumerate_all(study, workers=1, address="local", report=silent, stop=Stop())
     some = pruning.explore_pruned(study, report=silent, stop=Stop())
     expected, found = np.unique(every.points, axis=0), np.unique(some.points, axis=0)
     assert found.shape == expected.shape
@@ -112,7 +113,7 @@ def test_chunks_that_start_from_a_seed_give_every_design_of_the_front_once() -> 
         {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 400}},
         {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 40}},
     ]))  # fmt: skip
-    whole = exhaustive.enumerate_all(study, workers=1, address="local", report=silent, stop=Stop())
+    whole = enumeration.enumerate_all(study, workers=1, address="local", report=silent, stop=Stop())
     seed = enumeration._seed(study, 3)
     n_units = study.space.n_units()
     assert n_units > 6
@@ -142,14 +143,14 @@ def test_a_gathered_front_is_that_of_all_points() -> None:
 def test_a_large_space_is_pruned_and_its_proof_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     large = Study.from_dict(LARGE)
     assert pruning.prunes(large)
-    monkeypatch.setattr(explore, "AUTO_EXHAUSTIVE_DESIGNS", 1_000_000)
+    monkeypatch.setattr(choice, "AUTO_EXHAUSTIVE_DESIGNS", 1_000_000)
     assert choose_method(large)[0] == "exhaustive"
     study = Study.from_dict(small_study(pool=[
         {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 60}},
         {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 8}},
     ]))  # fmt: skip
     assert not pruning.prunes(study)
-    monkeypatch.setattr(explore, "AUTO_EXHAUSTIVE_DESIGNS", 100)
+    monkeypatch.setattr(choice, "AUTO_EXHAUSTIVE_DESIGNS", 100)
     monkeypatch.setattr(pruning, "PRUNED_DESIGNS", 100)
     method, why = choose_method(study)
     assert method == "exhaustive"

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from dse.errors import InputError
-from dse.explore import Result, run, write_run
+from dse.explore import Result, run
 from dse.report import load_run, write_report
 from dse.report.chart_data import scene
 from dse.report.designs import bill_of_materials
@@ -22,6 +22,7 @@ from dse.report.page import page
 from dse.report.rows import ratio_text
 from dse.report.why import why
 from dse.resolve import Study
+from dse.run_folder import write_run
 
 CHAT = {"name": "chat", "share": 1.0, "input_tokens": 1024, "output_tokens": 256}
 HOSTILE = "<script>alert(1)</script>"

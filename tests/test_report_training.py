@@ -14,7 +14,7 @@ import pytest
 from conftest import small_study
 from small_training import MIXED, data_parallel, pipelined
 
-from dse.explore import Result, run, write_run
+from dse.explore import Result, run
 from dse.report import load_run
 from dse.report.designs import bill_of_materials, headline_figures
 from dse.report.frontier_rows import distinct_rows, frontier_table
@@ -24,6 +24,7 @@ from dse.report.page import page
 from dse.report.system import figure_lines
 from dse.report.why import Why, system_lines, why
 from dse.resolve import Study
+from dse.run_folder import write_run
 from dse.scoring import explain, score
 
 SERVING_WORDS = r"(?i)prefill|decode\b|kv cache|output throughput|\brequests?\b|\bttft|\btpot|phases|user\b"

@@ -13,13 +13,15 @@ import pytest
 import tomli_w
 from test_bad_input import invoke
 
+from dse.choice import choose_method
 from dse.columns import NUMERIC_COLUMNS, defined_in
 from dse.errors import InputError, MethodError
-from dse.explore import Result, choose_method, run, write_run
+from dse.explore import Result, run
 from dse.pareto import minimised
 from dse.report import load_run
 from dse.report.page import page
 from dse.resolve import Study
+from dse.run_folder import write_run
 from dse.scoring import score, score_index
 from dse.verdict import study_verdict
 from dse.whatif import one_more

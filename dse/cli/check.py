@@ -14,7 +14,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.
 
 def check(study: StudyPath, as_json: AsJson = False) -> None:
     """Validate a study without running it; prints the size of its space and the method it would use."""
-    from dse.explore import choose_method
+    from dse.choice import choose_method
     from dse.resolve import Study
 
     loaded = Study.load(study)

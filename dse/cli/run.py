@@ -86,7 +86,7 @@ def run(
 def refuse_foreign(folder: Path) -> None:
     """A run goes into a new folder, an empty one, or over an old run; never among other files."""
     from dse.errors import InputError
-    from dse.explore import is_run
+    from dse.run_folder import is_run
 
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {str(folder)!r}: is a file; name a folder for the run")

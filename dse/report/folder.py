@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from dse.explore import CHECKPOINT, Result, write_run
+from dse.explore import CHECKPOINT, Result
 from dse.report.page import write_report
+from dse.run_folder import write_run
 
 
 def write_whole_run(result: Result, folder: Path) -> Path:

@@ -1,0 +1,44 @@
+"""The run folder: its files, each written beside and renamed, so that none is ever half there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import tomli_w
+
+from dse.errors import InputError
+from dse.explore import CHECKPOINT, JOURNAL, Result
+from dse.files import whole, write_whole
+from dse.units import json_safe
+
+RUN_FILES = ("study.toml", "frontier.csv", "candidates.parquet", "run.json", "report.html")
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run, complete, stopped or killed, and nothing else that it needs."""
+    return (folder / "run.json").exists() or {p.name for p in folder.iterdir()} <= {CHECKPOINT, JOURNAL}
+
+
+def write_run(result: Result, folder: Path) -> None:
+    """Writes all files but the page. Raises InputError where the folder cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        blocked = [name for name in RUN_FILES if (folder / name).is_dir()]
+        if blocked:
+            raise InputError(f"--out {folder}: {', '.join(blocked)} is a directory there; name another folder")
+        _write_files(result, folder)
+    except OSError as error:
+        raise InputError(f"--out {folder}: cannot be written: {error.strerror}") from None
+
+
+def _write_files(result: Result, folder: Path) -> None:
+    raw, files = result.study.portable()
+    for name, source in files.items():
+        if source.resolve() != (folder / name).resolve():
+            write_whole(folder / name, source.read_text(encoding="utf-8"))
+    write_whole(folder / "study.toml", tomli_w.dumps(raw))
+    write_whole(folder / "frontier.csv", result.frontier.to_csv(index=False))
+    with whole(folder / "candidates.parquet") as beside:
+        result.candidates.to_parquet(beside, index=False)
+    write_whole(folder / "run.json", json.dumps(json_safe(result.info), indent=2))
