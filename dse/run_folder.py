@@ -17,7 +17,9 @@ RUN_FILES = ("study.toml", "frontier.csv", "candidates.parquet", "run.json", "re
 
 def is_run(folder: Path) -> bool:
     """Whether a folder holds a run, complete, stopped or killed, and nothing else that it needs."""
-    return (folder / "run.json").exists() or {p.name for p in folder.iterdir()} <= {CHECKPOINT, JOURNAL}
+    return (folder / "run.json").exists() or all(
+        p.name == CHECKPOINT or p.name.startswith(JOURNAL) for p in folder.iterdir()
+    )
 
 
 def write_run(result: Result, folder: Path) -> None:

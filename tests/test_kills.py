@@ -10,7 +10,10 @@ from pathlib import Path
 
 import killing
 import numpy as np
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from dse import cluster, exhaustive, frontier
 from dse.progress import Stop, silent
@@ -73,6 +76,22 @@ def test_a_killed_sweep_resumes_to_the_same_points(tmp_path: Path) -> None:
     killing.kill_driver(job, tmp_path / "run", 0.3)
     killing.finished(killing.start(study, tmp_path / "run", "--resume"))
     assert killing.same([tmp_path / "alone", tmp_path / "run"])
+
+
+def test_a_killed_search_resumes_to_the_same_points_and_its_trials_can_be_opened(tmp_path: Path) -> None:
+    study = killing.study_file(tmp_path, n_gpu=6000, n_wse=1500, method="optuna")
+    killing.finished(killing.start(study, tmp_path / "alone"))
+    job = killing.start(study, tmp_path / "run", *TWO)
+    killing.kill_driver(job, tmp_path / "run", 0.3)
+    killing.finished(killing.start(study, tmp_path / "run", "--resume"))
+    assert killing.same([tmp_path / "alone", tmp_path / "run"])
+    trials = []
+    for run in ("alone", "run"):
+        storage = JournalStorage(JournalFileBackend(str(tmp_path / run / "optuna.log")))
+        opened = optuna.load_study(study_name=None, storage=storage)
+        trials.append([(t.params, t.values) for t in opened.get_trials(deepcopy=False)])
+    assert len(trials[0]) > 0
+    assert trials[0] == trials[1]
 
 
 def test_a_cluster_of_two_nodes_gives_the_same_and_outlives_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
