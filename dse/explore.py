@@ -27,7 +27,7 @@ from dse.recommend import recommend
 from dse.relaxation import in_words, relaxations
 from dse.resolve import Study
 from dse.scoring import bounds_of, on_grid, score_index, violation
-from dse.uncertainty import trust, with_intervals
+from dse.uncertainty import trust, with_intervals, with_intervals_of
 from dse.verdict import study_verdict
 from dse.whatif import raised_limits
 from formulations.plan import Plan
@@ -185,7 +185,8 @@ def run(
         "trust": None if pick is None else trust(study, pick),
     }
     started = time.perf_counter()
-    frontier, candidates = with_intervals(study, frontier), with_intervals(study, candidates)
+    candidates = with_intervals(study, candidates)
+    frontier = with_intervals_of(frontier, candidates)
     info["intervals_s"] = time.perf_counter() - started
     return Result(study=study, frontier=frontier, candidates=candidates, info=info)
 

@@ -156,9 +156,10 @@ def slowed(study: Study, source: Source, factor: float) -> Study:
         phases = {p: change(e) if source.holds(pool, p) else e for p, e in d.efficiency.items()}
         return replace(d, efficiency=phases)
 
-    offers = tuple(replace(o, device=device(o.name, o.device)) for o in study.problem.pools)
-    problem = replace(study.problem, pools=offers)
-    return replace(study, problem=problem, space=study.paradigm.space(problem))
+    touched = {pool for pool, _ in source.members}
+    offers = (replace(o, device=device(o.name, o.device)) if o.name in touched else o for o in study.problem.pools)
+    problem = replace(study.problem, pools=tuple(offers))
+    return replace(study, problem=problem, space=study.space.varied(problem))
 
 
 def with_intervals(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
@@ -174,7 +175,13 @@ def with_intervals(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
         tok_s[~numbered] = [float(variant.space.score_design(s)[0]["throughput_tok_s"][0]) for s in given]
         return {"throughput_tok_s": tok_s}
 
-    return _placed(frame, _ends(study, frame, scored))
+    return _placed(frame, _ends(study, frame, scored).columns)
+
+
+def with_intervals_of(frame: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
+    """The frame of designs with the ends that another frame, which holds them too, has of them."""
+    rows = known.set_index("design_id").loc[frame["design_id"]]
+    return _placed(frame, {name: rows[name].to_numpy() for pair in INTERVALS.values() for name in pair})
 
 
 def explained(study: Study, frame: pd.DataFrame, settings: Mapping[str, str]) -> tuple[pd.DataFrame, list[Effect]]:
@@ -199,7 +206,7 @@ def explained(study: Study, frame: pd.DataFrame, settings: Mapping[str, str]) ->
         at = value[e.column]
         return (e.high - e.low) / at if at else 0.0
 
-    return _placed(frame, ends), sorted(effects, key=size, reverse=True)
+    return _placed(frame, ends.columns), sorted(effects, key=size, reverse=True)
 
 
 def trust(study: Study, row: pd.Series[Any]) -> dict[str, Any]:
@@ -314,11 +321,11 @@ def _squared(value: Floats, ends: Sequence[tuple[Floats, Floats]]) -> tuple[Floa
     return np.maximum(value - np.sqrt(down), 0.0), value + np.sqrt(up)
 
 
-def _placed(frame: pd.DataFrame, ends: _Ends) -> pd.DataFrame:
+def _placed(frame: pd.DataFrame, ends: Mapping[str, Floats]) -> pd.DataFrame:
     """The frame with each interval behind its column."""
     result: dict[str, Any] = {}
     for name in frame.columns:
         result[str(name)] = frame[name]
         for column in INTERVALS.get(str(name), ()):
-            result[column] = ends.columns[column]
+            result[column] = ends[column]
     return pd.DataFrame(result, index=frame.index)

@@ -65,8 +65,8 @@ FEW_LINKS = 16
 class ServingSpace(GridSpace):
     """All designs of one serving study."""
 
-    def __init__(self, problem: ServingProblem) -> None:
-        self.problem = problem
+    def __init__(self, problem: ServingProblem, like: ServingSpace | None = None) -> None:
+        self.problem, self._like = problem, like
         self.regimes = tuple(
             Regime(p, r)
             for p in problem.precisions
@@ -133,9 +133,17 @@ class ServingSpace(GridSpace):
     def system(self, regime: int) -> System:
         """Tables of one regime over all options, built once."""
         if regime not in self._systems:
-            r = self.regimes[regime]
-            self._systems[regime] = build_system(self.problem, self.wiring, r, self.options[r.routing])
+            r, known = self.regimes[regime], self._like
+            tables = [
+                known.system(regime).tables[p] if known and known.problem.pools[p] is offer else None
+                for p, offer in enumerate(self.problem.pools)
+            ]
+            self._systems[regime] = build_system(self.problem, self.wiring, r, self.options[r.routing], tables)
         return self._systems[regime]
+
+    def varied(self, problem: ServingProblem) -> ServingSpace:
+        """The space of a problem that differs in some pools; tables of pools that are the same object are shared."""
+        return ServingSpace(problem, like=self)
 
     def listed(self, regime: int) -> list[Bools]:
         """Per pool, which options have a role that the study lists."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dse.model.bill import pool_bill
 from dse.model.links import Wiring
-from dse.model.pool_table import pool_table
+from dse.model.pool_table import PoolTable, pool_table
 from dse.model.serving_pool import (
     ANY,
     BOTH,
@@ -85,8 +85,14 @@ def physics(problem: ServingProblem, offer: PoolOffer, precision: Precision) -> 
     )
 
 
-def build_system(problem: ServingProblem, wiring: Wiring, regime: Regime, settings: Sequence[Settings]) -> System:
-    """Tables of every pool over the given settings, under one regime, and the ways to link the pools."""
+def build_system(
+    problem: ServingProblem,
+    wiring: Wiring,
+    regime: Regime,
+    settings: Sequence[Settings],
+    known: Sequence[PoolTable | None] = (),
+) -> System:
+    """Tables of every pool over the given settings, but for those that are known, under one regime, and the links."""
     stealing = regime.routing == "work_stealing"
     pools = tuple(physics(problem, o, regime.precision) for o in problem.pools)
     tables = tuple(
@@ -97,7 +103,9 @@ def build_system(problem: ServingProblem, wiring: Wiring, regime: Regime, settin
             problem.links.latency_s,
             pool_bill(offer.device, problem.site, rows.n, offer.owned),
         )
-        for pool, rows, offer in zip(pools, settings, problem.pools, strict=True)
+        if table is None
+        else table
+        for pool, rows, offer, table in zip(pools, settings, problem.pools, known or [None] * len(pools), strict=True)
     )
     return System(
         pools=pools,

@@ -117,6 +117,10 @@ class Space(Protocol):
         """Lots of designs, of which some are on the frontier for each of its points; `front` grows in between."""
         ...
 
+    def varied(self, problem: Any) -> Space:
+        """The space of a problem that differs from this one's in the numbers of some devices, and in nothing else."""
+        ...
+
     def n_units(self) -> int:
         """Blocks that `units` gives."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,10 @@ class TrainingSpace(GridSpace, Generic[Problem, System, Scored]):
         self.grid = Grid([[len(problem.link_names), *map(len, self.options)] for _ in self.regimes])
         self._systems: dict[Regime, System] = {}
         self._best: dict[float, tuple[float, float]] = {}
+
+    def varied(self, problem: Problem) -> Self:
+        """The space of a problem that differs in the numbers of some devices."""
+        return type(self)(problem)
 
     # -- what a paradigm says ---------------------------------------------------------------------
 
