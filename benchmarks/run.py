@@ -1,241 +1,137 @@
-"""Measures scoring speed and memory, and writes benchmarks/RESULTS.md. Run: make bench
+"""Measures, and writes benchmarks/RESULTS.md. Run: `make bench`, or `python benchmarks/run.py [SECTION ...]`.
 
-Every figure is a ratio inside one run, or stands beside one, so that a slow machine does not mislead:
-scoring against a bare numpy pass (one multiply-add over as many float64 columns as screening reads),
-one method against another on one study, memory on a large space against a small one.
+With names, only these sections are measured; the others stay as they are. A section is written as soon as it is
+measured. Each is a module that prints its own table when run alone. All together take about an hour.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import subprocess
+import re
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
 from enumeration import enumeration_table
 from frontiers import frontier_tables
+from kills import kill_table
+from methods import method_table
 from placement import placement_table
+from samplers import sampler_tables
+from scaling import scaling_table
+from serving import COLUMNS_READ, memory_table, speed_table
 from training import training_table
 
-from dse import exhaustive, frontier, search
-from dse.pareto import hypervolume
-from dse.progress import Stop, silent
-from dse.resolve import Study
+RESULTS = Path(__file__).with_name("RESULTS.md")
+VERSIONS = ("numpy", "scipy", "pyomo", "highspy", "optuna", "moocore", "ray")
+HEAD = """# Results
 
-BLOCKS = 600
-REPEATS = 5
-COLUMNS_READ = 13
-"""float64 a candidate that screening gathers: 6 of each pool's table (instances or rates, cost, power) and the link."""
+Filled by `make bench`; `python benchmarks/run.py SECTION` measures one section again. Sections: {sections}.
+Machine: {machine}, {cores} cores, Python {python}, {versions}. One core unless workers are named.
+"""
 
 
-def study(n_classes: int, *, n_gpu: int, n_wse: int, routing: str = "split", **slo: float) -> Study:
-    """A100 + WSE-3 on Llama-2-7B with a spread of request shapes."""
-    share = np.linspace(2.0, 1.0, n_classes)
-    share /= share.sum()
-    share[-1] = 1.0 - share[:-1].sum()
-    requests: list[dict[str, Any]] = [
-        {"name": f"c{i}", "share": float(share[i]), "input_tokens": 256.0 * (i + 1), "output_tokens": 64.0 + 32 * i}
-        for i in range(n_classes)
-    ]
-    return Study.from_dict(
-        {
-            "name": "benchmark",
-            "paradigm": "pd_serving",
-            "workload": {"model": "llama-2-7b", "requests": requests, "routing": routing, "slo": slo},
-            "pool": [
-                {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": n_gpu}},
-                {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": n_wse}},
-            ],
-            "link": {"bandwidth_gb_s": [25, 100, 400]},
-        }
-    )
+class Section(NamedTuple):
+    """A part of RESULTS.md: its heading, what its columns are, and what measures it."""
+
+    heading: str
+    about: str
+    lines: Callable[[], Iterable[str]]
 
 
-def best_s(action: Callable[[], object]) -> float:
-    """Median of a few timed runs after one warm-up [s]."""
-    action()
-    times = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - start)
-    return float(np.median(times))
-
-
-def screened_per_s(s: Study) -> float:
-    """Designs screened per second on one core, all arithmetic and legality, no front."""
-    s.space.screen_unit(next(iter(s.space.units())))
-    units = list(islice(s.space.units(), BLOCKS))
-    sizes = sum(s.space.screen_unit(u)[1].size for u in units)
-
-    def action() -> None:
-        for unit in units:
-            s.space.screen_unit(unit)
-
-    return sizes / best_s(action)
-
-
-def numpy_pass_per_s() -> float:
-    """Candidates per second of one multiply-add over COLUMNS_READ float64 columns in the same block size."""
-    rows = 16_384
-    columns = [np.random.default_rng(i).random(rows) for i in range(COLUMNS_READ)]
-    out = np.empty(rows)
-
-    def action() -> None:
-        for _ in range(BLOCKS):
-            for c in columns:
-                np.multiply(c, 1.0001, out=out)
-                np.add(out, 0.5, out=out)
-
-    return BLOCKS * rows / best_s(action)
-
-
-def explored_per_s(s: Study) -> tuple[float, float, int, int]:
-    """Designs per second of a whole exhaustive run, front included; seconds, legal designs, front size."""
-    start = time.perf_counter()
-    found = exhaustive.explore(s, workers=1, address="local", report=silent, stop=Stop())
-    spent = time.perf_counter() - start
-    return s.space.n_designs / spent, spent, found.candidates, len(found.index)
-
-
-def scored_in_full_per_s(s: Study) -> float:
-    """Designs per second with every column of the result frame's numbers."""
-    index = np.linspace(0, s.space.n_designs - 1, 8192).astype(np.int64)
-    index = index[s.space.legal(index)]
-    return len(index) / best_s(lambda: s.space.numbers(index))
-
-
-def peak_mib(n_gpu: int, n_wse: int) -> float:
-    """Peak memory of a process that explores such a space [MiB]."""
-    code = (
-        "import resource, sys; sys.path.insert(0, 'benchmarks'); import run\n"
-        f"run.explored_per_s(run.study(1, n_gpu={n_gpu}, n_wse={n_wse}, tpot_s=0.02))\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return float(done.stdout)
-
-
-def speed_table() -> Iterator[str]:
-    """Screening speed per kind of study, and its ratio to the bare numpy pass."""
-    bare = numpy_pass_per_s()
-    yield "| study | screened/s | ratio to the numpy pass | scored in full/s | whole run, designs/s |"
-    yield "|---|---|---|---|---|"
-    cases = {
-        "one request class": study(1, n_gpu=2000, n_wse=500),
-        "twelve classes": study(12, n_gpu=2000, n_wse=500),
-        "one class, TTFT limit": study(1, n_gpu=2000, n_wse=500, ttft_p99_s=2.0),
-        "twelve classes, TTFT limit": study(12, n_gpu=2000, n_wse=500, ttft_p99_s=2.0),
-        "twelve classes, TPOT limit": study(12, n_gpu=2000, n_wse=500, tpot_s=0.02),
-        "twelve classes, work stealing": study(12, n_gpu=600, n_wse=60, routing="work_stealing"),
-        "twelve classes, work stealing, TTFT limit": study(
-            12, n_gpu=60, n_wse=8, routing="work_stealing", ttft_p99_s=2.0
-        ),
-    }
-    for name, s in cases.items():
-        screened, full = screened_per_s(s), scored_in_full_per_s(s)
-        whole = explored_per_s(s)[0]
-        yield f"| {name} | {screened / 1e6:.3g} M | {screened / bare:.2f} | {full / 1e3:.0f} k | {whole / 1e6:.2g} M |"
-    yield f"| bare numpy pass, {COLUMNS_READ} columns | {bare / 1e6:.1f} M | 1 | - | - |"
-
-
-def memory_table() -> Iterator[str]:
-    """Peak memory of whole runs on spaces of growing size."""
-    yield "| designs in the grid | peak memory | ratio to the first |"
-    yield "|---|---|---|"
-    first = 0.0
-    for n_gpu, n_wse in ((300, 30), (1000, 300), (6000, 620)):
-        size = study(1, n_gpu=n_gpu, n_wse=n_wse).space.n_designs
-        peak = peak_mib(n_gpu, n_wse)
-        first = first or peak
-        yield f"| {size:,} | {peak:.0f} MiB | {peak / first:.2f} |"
-
-
-def method_table() -> Iterator[str]:
-    """The three explorers on the quickstart: time, points, and hypervolume against the exact front."""
-    path = Path(__file__).parents[1] / "experiments" / "quickstart.toml"
-    yield "| method | time | candidates | frontier points | hypervolume, share of exact |"
-    yield "|---|---|---|---|---|"
-    exact_volume, reference = 0.0, np.empty(0)
-    explorers: dict[str, Callable[[Study], Any]] = {
-        "exhaustive": lambda s: exhaustive.explore(s, workers=1, address="local", report=silent, stop=Stop()),
-        "milp": lambda s: frontier.explore(s, report=silent, stop=Stop()),
-        "optuna, 1000 trials": lambda s: search.explore(s, workers=1, address="local", report=silent, stop=Stop()),
-    }
-    for name, explorer in explorers.items():
-        s = Study.load(path)
-        start = time.perf_counter()
-        found = explorer(s)
-        spent = time.perf_counter() - start
-        if not exact_volume:
-            reference = found.points.max(axis=0) + np.abs(found.points.max(axis=0)) * 0.01
-            exact_volume = hypervolume(found.points, reference)
-        share = hypervolume(found.points, reference) / exact_volume
-        n = found.solves if hasattr(found, "solves") else found.candidates
-        kind = "solves" if hasattr(found, "solves") else "designs"
-        distinct = len(np.unique(found.points, axis=0))
-        yield f"| {name} | {spent:.2f} s | {n:,} {kind} | {distinct} | {share:.6f} |"
-
-
-def main() -> None:
-    """Fills RESULTS.md."""
-    names = ("numpy", "scipy", "pyomo", "highspy", "optuna", "moocore")
-    lines = [
-        "# Results",
-        "",
-        "Filled by `make bench` (`python benchmarks/run.py`); one run, one core, times as medians of"
-        f" {REPEATS} where repeated.",
-        f"Machine: {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        + ", ".join(f"{n} {version(n)}" for n in names)
-        + ".",
-        "",
-        "## Speed of `pd_serving`",
-        "",
-        "Screening: rate, cost, power, feasibility and legality of every design, in blocks.",
-        "The numpy pass is one multiply-add over the float64 values that screening reads per design.",
-        "Scored in full: every numeric column of the result frame. Whole run: enumeration with its frontier.",
-        "",
-        *speed_table(),
-        "",
-        "## Speed of `dp_training` and `pp_training`",
-        "",
-        "Feasible designs in blocks of 16,384. Screening: step time (1F1B: its lower bound), memory, cost, power.",
+SECTIONS = {
+    "serving": Section(
+        "Speed of `pd_serving`",
+        "Screening: rate, cost, power, feasibility and legality of every design, in blocks. The numpy pass is one "
+        f"multiply-add over the {COLUMNS_READ} float64 values that screening reads per design. Scored in full: every "
+        "numeric column of the result frame. Whole run: enumeration with its frontier, nothing pruned.",
+        speed_table,
+    ),
+    "training": Section(
+        "Speed of `dp_training` and `pp_training`",
+        "Feasible designs in blocks of 16,384. Screening: step time (1F1B: its lower bound), memory, cost, power. "
         "Scored in full: every numeric column, 1F1B by its full recurrence. 1,024 sequences a step.",
-        "",
-        *training_table(),
-        "",
-        "## Memory of a whole exhaustive run",
-        "",
-        *memory_table(),
-        "",
-        "## Exact enumeration, one by one and pruned (`python benchmarks/enumeration.py`)",
-        "",
-        *enumeration_table(),
-        "",
-        "## The exact frontier of six device kinds (`benchmarks/six_kinds.toml`)",
-        "",
-        *frontier_tables(),
-        "",
-        "## Placement programs: one pipeline, instances of 8, the shortest step",
-        "",
-        *placement_table(),
-        "",
-        "## Three explorers on the quickstart",
-        "",
-        *method_table(),
-        "",
-    ]
-    target = Path(__file__).with_name("RESULTS.md")
-    target.write_text("\n".join(lines), encoding="utf-8")
-    print(target.read_text(encoding="utf-8"))
+        training_table,
+    ),
+    "memory": Section("Memory of a whole enumeration", "Peak of the process, nothing pruned.", memory_table),
+    "enumeration": Section(
+        "Time to the exact frontier",
+        "Every design looked at, or dropped unseen (`pruned`); each case in a process of its own.",
+        enumeration_table,
+    ),
+    "scaling": Section(
+        "1 -> 2 workers",
+        "Whole enumerations, nothing pruned. Cold: with the start and the end of Ray. Warm: in a Ray that runs "
+        "already, as in a batch or on a cluster.",
+        scaling_table,
+    ),
+    "kills": Section(
+        "Killed workers and drivers",
+        "`kill -9` at random moments, two workers; frontier, count of designs and proof compared with a run left "
+        "alone.",
+        kill_table,
+    ),
+    "six_kinds": Section(
+        "The exact frontier of six device kinds by MILP (`benchmarks/six_kinds.toml`)",
+        "And plain Optuna samplers at the same wall time.",
+        frontier_tables,
+    ),
+    "search": Section(
+        "Search: hypervolume against time",
+        "A plain sampler scores one design a trial; pymoo scores 200 in one call. Random is screened as our search "
+        "screens.",
+        sampler_tables,
+    ),
+    "placement": Section(
+        "Placement programs: one pipeline, instances of 8, the shortest step", "One thread.", placement_table
+    ),
+    "methods": Section("Three explorers on the quickstart", "One core.", method_table),
+    "peers": Section(
+        "Peers: configurations a second and time to first answer",
+        "Each in a virtual environment of its own, which the command makes.",
+        peers_table,
+    ),
+}
+
+
+def sections_of(text: str) -> dict[str, str]:
+    """What a results file has under each heading."""
+    parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))
+
+
+def write(bodies: dict[str, str]) -> None:
+    """The file, in the order of `SECTIONS`; what was never measured is left out."""
+    head = HEAD.format(
+        sections=", ".join(f"`{name}`" for name in SECTIONS),
+        machine=platform.machine(),
+        cores=os.cpu_count(),
+        python=platform.python_version(),
+        versions=", ".join(f"{name} {version(name)}" for name in VERSIONS),
+    )
+    found = [f"## {s.heading}\n\n{bodies[s.heading]}\n" for s in SECTIONS.values() if s.heading in bodies]
+    RESULTS.write_text("\n".join([head, *found]), encoding="utf-8")
+
+
+def main(names: list[str]) -> None:
+    """Measures these sections, or all."""
+    unknown = [name for name in names if name not in SECTIONS]
+    if unknown:
+        sys.exit(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    bodies = sections_of(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    for name in names or SECTIONS:
+        section = SECTIONS[name]
+        print(f"\n## {section.heading}\n", flush=True)
+        lines = []
+        for line in section.lines():
+            print(line, flush=True)
+            lines.append(line)
+        bodies[section.heading] = "\n".join([section.about, "", *lines])
+        write(bodies)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

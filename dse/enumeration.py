@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dse.checkpoint import Checkpoint, State
 from dse.cluster import Workers
-from dse.pareto import GatheredFront, RunningFront, minimised, signed
+from dse.pareto import GatheredFront, minimised, signed
 from dse.progress import Progress, Report, Stop
 from dse.resolve import Study
 from dse.scoring import bounds_of, serves, violation, within_bounds
@@ -20,14 +20,12 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-SCREENED_PER_S = 2e7
-"""Designs screened and merged a second on one core, for estimates (benchmarks/RESULTS.md)."""
 TASKS_PER_WORKER = 8
-LONGEST_TASK = 512
-"""Blocks of one task on a worker: about half a second. Long tasks pay for their start; a stop waits for them."""
+LONGEST_TASK_S = 1.0
+"""About as long a task on a worker may take: a stop waits for it, and so do the other workers at the end."""
 BLOCKS_HERE = 8
 """Blocks between two looks at the clock without workers: some milliseconds."""
-SEED_UNITS = 32
+SPREAD_UNITS = 32
 """Blocks, evenly spread, that are looked at first: their front discards early what every part of the grid has."""
 
 
@@ -41,7 +39,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What every chunk starts from: the study, and the front of some of its blocks."""
+    """What every chunk starts from: the study, and the front of what is done."""
 
     study: Study
     points: Floats
@@ -68,23 +66,105 @@ def enumerate_all(
     study: Study, *, workers: int, address: str, report: Report, stop: Stop, checkpoint: Checkpoint | None = None
 ) -> Found:
     """The exact frontier of the grid by looking at every design; with a checkpoint, at what is left of it."""
-    n_units = study.space.n_units()
-    seed = _seed(study, max(1, n_units // SEED_UNITS))
-    gathered = _seeded(seed)
-    total, done = _begun(gathered, checkpoint)
-    estimated_s = study.space.n_designs / SCREENED_PER_S
-    with Workers(search_chunk, seed, workers=workers, address=address) as pool:
-        on_ray = pool.worth_ray(estimated_s)
-        landed = _landed(study, done, pool, gathered, total) if on_ray else _here(study, done, gathered, total)
-        for chunk in landed:
-            done = _joined(done, chunk)
-            report(_progress(done, n_units, total, gathered.front, stop))
-            last = stop.asked()
-            if checkpoint and (last or checkpoint.due()):
-                checkpoint.save(_state(gathered, total, done))
+    grid = _Enumeration(study, report, stop, checkpoint)
+    if grid.land(grid.spread()):
+        shared = Shared(study=study, points=grid.gathered.front.points, index=grid.gathered.front.index)
+        with Workers(search_chunk, shared, workers=workers, address=address) as pool:
+            estimated_s = grid.block_s * grid.n_left
+            grid.land(grid.on(pool) if pool.worth_ray(estimated_s) else grid.here())
+    return finished(grid.total, grid.gathered)
+
+
+class _Enumeration:
+    """One pass over a grid: what is done, and what it gave."""
+
+    def __init__(self, study: Study, report: Report, stop: Stop, checkpoint: Checkpoint | None) -> None:
+        self.study, self.report, self.stop, self.checkpoint = study, report, stop, checkpoint
+        self.n_units = study.space.n_units()
+        self.gathered = GatheredFront(len(study.envelope.objectives.names))
+        self.total = Found(self.gathered.front.points, self.gathered.front.index)
+        self.done: list[Chunk] = []
+        self.block_s = 0.0
+        """About how long a block takes."""
+        state = checkpoint.load() if checkpoint else None
+        if state is not None:
+            self._restore(state)
+
+    @property
+    def n_left(self) -> int:
+        """Blocks that are not done."""
+        return self.n_units - sum(chunk.last - chunk.first for chunk in self.done)
+
+    def land(self, chunks: Iterable[Chunk]) -> bool:
+        """Notes chunks as they are done; False where the run is to stop."""
+        for chunk in chunks:
+            self.done = joined(self.done, chunk)
+            self.report(self._progress())
+            last = self.stop.asked()
+            if self.checkpoint and (last or self.checkpoint.due()):
+                self.checkpoint.save(self._state())
             if last:
-                break
-    return finished(total, gathered)
+                return False
+        self.gathered.settle()
+        return True
+
+    def spread(self) -> Iterator[Chunk]:
+        """Some blocks, evenly spread, unless an earlier sitting has begun; how long they take."""
+        started, every = time.perf_counter(), max(1, self.n_units // SPREAD_UNITS)
+        first = range(0, 0 if self.done else self.n_units, every)[:SPREAD_UNITS]
+        for position, at in enumerate(first):
+            if position == 1:  # the first block builds tables, too
+                started = time.perf_counter()
+            yield from self._searched(Chunk(first=at, last=at + 1))
+            self.block_s = (time.perf_counter() - started) / max(position, 1)
+
+    def here(self) -> Iterator[Chunk]:
+        """The blocks one after the other, against one front, in small chunks."""
+        for chunk in left(self.done, self.n_units, BLOCKS_HERE):
+            yield from self._searched(chunk)
+
+    def on(self, pool: Workers[Shared, Chunk, Found]) -> Iterator[Chunk]:
+        """Chunks as workers finish them, merged."""
+        most = LONGEST_TASK_S / self.block_s if self.block_s else np.inf
+        per_task = max(1, int(min(self.n_left // (TASKS_PER_WORKER * pool.workers), most)))
+        chunks = left(self.done, self.n_units, per_task)
+        for position, found in pool.map(chunks, estimated_s=np.inf):
+            self.gathered.add(found.points, found.index)
+            _count(self.total, found)
+            yield chunks[position]
+
+    def _searched(self, chunk: Chunk) -> Iterator[Chunk]:
+        for unit in self.study.space.units(chunk.first, chunk.last):
+            _search_unit(self.study, unit, self.gathered, self.total)
+        yield chunk
+
+    def _progress(self) -> Progress:
+        return Progress(
+            method="exhaustive",
+            done=self.n_units - self.n_left,
+            total=self.n_units,
+            candidates=self.total.candidates,
+            front=len(self.gathered.front),
+            elapsed_s=self.stop.elapsed_s,
+        )
+
+    def _state(self) -> State:
+        self.gathered.settle()
+        return {
+            "points": self.gathered.front.points,
+            "index": self.gathered.front.index,
+            "candidates": self.total.candidates,
+            "nearest": self.total.nearest,
+            "nearest_violation": self.total.nearest_violation,
+            "done": [(chunk.first, chunk.last) for chunk in self.done],
+            "block_s": self.block_s,
+        }
+
+    def _restore(self, state: State) -> None:
+        self.gathered.add(state["points"], state["index"])
+        self.total.candidates, self.total.nearest = state["candidates"], state["nearest"]
+        self.total.nearest_violation, self.block_s = state["nearest_violation"], state["block_s"]
+        self.done = [Chunk(first=first, last=last) for first, last in state["done"]]
 
 
 def finished(total: Found, gathered: GatheredFront) -> Found:
@@ -95,33 +175,10 @@ def finished(total: Found, gathered: GatheredFront) -> Found:
     return total
 
 
-def _begun(gathered: GatheredFront, checkpoint: Checkpoint | None) -> tuple[Found, list[Chunk]]:
-    """What earlier sittings found, merged into the front, and the ranges they have done."""
-    total, state = Found(gathered.front.points, gathered.front.index), checkpoint.load() if checkpoint else None
-    if state is None:
-        return total, []
-    gathered.add(state["points"], state["index"])
-    total.candidates, total.nearest = state["candidates"], state["nearest"]
-    total.nearest_violation = state["nearest_violation"]
-    return total, [Chunk(first=first, last=last) for first, last in state["done"]]
-
-
-def _state(gathered: GatheredFront, total: Found, done: Sequence[Chunk]) -> State:
-    gathered.settle()
-    return {
-        "points": gathered.front.points,
-        "index": gathered.front.index,
-        "candidates": total.candidates,
-        "nearest": total.nearest,
-        "nearest_violation": total.nearest_violation,
-        "done": [(chunk.first, chunk.last) for chunk in done],
-    }
-
-
-def _joined(done: Sequence[Chunk], chunk: Chunk) -> list[Chunk]:
+def joined(done: Sequence[Chunk], chunk: Chunk) -> list[Chunk]:
     """Ranges that are done, in order, neighbours as one: ranges say it whatever the size of chunks was.
 
-    >>> _joined([Chunk(first=0, last=4), Chunk(first=8, last=9)], Chunk(first=4, last=8))
+    >>> joined([Chunk(first=0, last=4), Chunk(first=8, last=9)], Chunk(first=4, last=8))
     [Chunk(first=0, last=9)]
     """
     joined: list[Chunk] = []
@@ -133,10 +190,10 @@ def _joined(done: Sequence[Chunk], chunk: Chunk) -> list[Chunk]:
     return joined
 
 
-def _left(done: Sequence[Chunk], n_units: int, per_task: int) -> list[Chunk]:
+def left(done: Sequence[Chunk], n_units: int, per_task: int) -> list[Chunk]:
     """What is not done, in chunks.
 
-    >>> _left([Chunk(first=2, last=4)], 7, 2)
+    >>> left([Chunk(first=2, last=4)], 7, 2)
     [Chunk(first=0, last=2), Chunk(first=4, last=6), Chunk(first=6, last=7)]
     """
     starts = [0, *(chunk.last for chunk in done)]
@@ -148,41 +205,6 @@ def _left(done: Sequence[Chunk], n_units: int, per_task: int) -> list[Chunk]:
     ]
 
 
-def _landed(
-    study: Study, done: Sequence[Chunk], pool: Workers[Shared, Chunk, Found], gathered: GatheredFront, total: Found
-) -> Iterator[Chunk]:
-    """Chunks as workers finish them, merged."""
-    n_units = study.space.n_units()
-    n_left = n_units - sum(chunk.last - chunk.first for chunk in done)
-    per_task = max(1, min(n_left // (TASKS_PER_WORKER * pool.workers), LONGEST_TASK))
-    chunks = _left(done, n_units, per_task)
-    for position, found in pool.map(chunks, estimated_s=study.space.n_designs / SCREENED_PER_S):
-        gathered.add(found.points, found.index)
-        _count(total, found)
-        yield chunks[position]
-
-
-def _here(study: Study, done: Sequence[Chunk], gathered: GatheredFront, total: Found) -> Iterator[Chunk]:
-    """The blocks one after the other, against one front, in small chunks."""
-    units, at = study.space.units(), 0
-    for chunk in _left(done, study.space.n_units(), BLOCKS_HERE):
-        for unit in islice(units, chunk.first - at, chunk.last - at):
-            _search_unit(study, unit, gathered, total)
-        at = chunk.last
-        yield chunk
-
-
-def _progress(done: Sequence[Chunk], n_units: int, total: Found, front: RunningFront, stop: Stop) -> Progress:
-    return Progress(
-        method="exhaustive",
-        done=sum(chunk.last - chunk.first for chunk in done),
-        total=n_units,
-        candidates=total.candidates,
-        front=len(front),
-        elapsed_s=stop.elapsed_s,
-    )
-
-
 def _count(total: Found, part: Found) -> None:
     total.candidates += part.candidates
     nearer = (part.nearest_violation, part.nearest) < (total.nearest_violation, total.nearest)
@@ -190,18 +212,8 @@ def _count(total: Found, part: Found) -> None:
         total.nearest, total.nearest_violation = part.nearest, part.nearest_violation
 
 
-def _seed(study: Study, every: int) -> Shared:
-    """The front of one block in so many."""
-    gathered = GatheredFront(len(study.envelope.objectives.names))
-    found = Found(gathered.front.points, gathered.front.index)
-    for unit in islice(study.space.units(), 0, None, every) if every > 1 else ():
-        _search_unit(study, unit, gathered, found)
-    found = finished(found, gathered)
-    return Shared(study=study, points=found.points, index=found.index)
-
-
 def _seeded(shared: Shared) -> GatheredFront:
-    """A front that knows what the seed found."""
+    """A front that knows what every chunk starts from."""
     gathered = GatheredFront(len(shared.study.envelope.objectives.names))
     gathered.add(shared.points, shared.index)
     gathered.settle()
@@ -209,10 +221,10 @@ def _seeded(shared: Shared) -> GatheredFront:
 
 
 def search_chunk(shared: Shared, chunk: Chunk) -> Found:
-    """Front of a range of blocks, less what the seed dominates; what a worker runs."""
+    """Front of a range of blocks, less what was known before; what a worker runs."""
     gathered = _seeded(shared)
     found = Found(gathered.front.points, gathered.front.index)
-    for unit in islice(shared.study.space.units(), chunk.first, chunk.last):
+    for unit in shared.study.space.units(chunk.first, chunk.last):
         _search_unit(shared.study, unit, gathered, found)
     found = finished(found, gathered)
     new = ~np.isin(found.index, shared.index)

@@ -51,13 +51,19 @@ class Grid:
         """Size of the grid, legal or not."""
         return int(self._starts[-1])
 
-    def units(self) -> Iterator[Unit]:
-        """Blocks of about SCREEN_ROWS designs that cover the grid once, in order."""
+    def units(self, first: int = 0, last: int | None = None) -> Iterator[Unit]:
+        """Blocks of about SCREEN_ROWS designs that cover the grid once, in order; of them those in [first, last)."""
+        for number in range(first, self.n_units() if last is None else last):
+            yield self._unit(number)
+
+    def _unit(self, number: int) -> Unit:
         for regime, (n_links, *_) in enumerate(self.sizes):
             lows, prefixes = self._blocks(regime)
-            for link in range(n_links):
-                for low in lows:
-                    yield Unit(regime, link, low, min(low + lows.step, prefixes))
+            if number < n_links * len(lows):
+                link, block = divmod(number, len(lows))
+                return Unit(regime, link, lows[block], min(lows[block] + lows.step, prefixes))
+            number -= n_links * len(lows)
+        raise IndexError(number)
 
     def n_units(self) -> int:
         """How many blocks `units` gives."""

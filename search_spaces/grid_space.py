@@ -85,9 +85,9 @@ class GridSpace(ABC):
         """Why the grid lacks designs that the study allows; empty where it has them all."""
         return ""
 
-    def units(self) -> Iterator[Unit]:
-        """Blocks of the grid, in order, each covered once."""
-        return self.grid.units()
+    def units(self, first: int = 0, last: int | None = None) -> Iterator[Unit]:
+        """Blocks of the grid, in order, each covered once; of them those in [first, last)."""
+        return self.grid.units(first, last)
 
     def n_units(self) -> int:
         """How many blocks `units` gives."""

@@ -125,8 +125,8 @@ class Space(Protocol):
         """Blocks that `units` gives."""
         ...
 
-    def units(self) -> Iterator[Any]:
-        """Blocks of the grid, in order, each covered once."""
+    def units(self, first: int = 0, last: int | None = None) -> Iterator[Any]:
+        """Blocks of the grid, in order, each covered once; of them those in [first, last)."""
         ...
 
     def screen_unit(self, unit: Any) -> tuple[Screen, NDArray[np.bool_], int]:

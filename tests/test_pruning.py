@@ -114,9 +114,11 @@ def test_chunks_that_start_from_a_seed_give_every_design_of_the_front_once() -> 
         {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 40}},
     ]))  # fmt: skip
     whole = enumeration.enumerate_all(study, workers=1, address="local", report=silent, stop=Stop())
-    seed = enumeration._seed(study, 3)
     n_units = study.space.n_units()
     assert n_units > 6
+    nothing = enumeration.Shared(study=study, points=whole.points[:0], index=whole.index[:0])
+    first = enumeration.search_chunk(nothing, enumeration.Chunk(first=3, last=4))
+    seed = enumeration.Shared(study=study, points=first.points, index=first.index)
     assert len(seed.index)
     chunks = [enumeration.Chunk(first=i, last=min(i + 2, n_units)) for i in range(0, n_units, 2)]
     parts = [enumeration.search_chunk(seed, chunk) for chunk in chunks]
