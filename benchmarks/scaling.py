@@ -13,9 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from enumeration import two_kinds
-from serving import study as serving_study
-from training import A100, H100, WAFER
-from training import study as training_study
+from training import A100, H100, WAFER, study
 
 from dse import cluster, enumeration
 from dse.progress import Stop, silent
@@ -25,29 +23,28 @@ from dse.resolve import Study
 def data_parallel() -> Study:
     """A100, H100 and wafers."""
     h100 = H100 | {"count": {"min": 0, "max": 512, "step": 16}, "zero_stage": [1]}
-    return training_study("dp_training", [A100, h100, WAFER])
+    return study("dp_training", [A100, h100, WAFER])
 
 
 CASES: dict[str, Callable[[], Study]] = {
     "serving, split": lambda: two_kinds(16_000, 2400),
-    "serving, work stealing, twelve classes": lambda: serving_study(12, n_gpu=2800, n_wse=500, routing="work_stealing"),
     "data parallel training": data_parallel,
 }
 
 
 def spent_s(name: str, workers: int, *, warm: bool) -> tuple[float, int, int]:
     """Seconds, designs in the grid, and points of the front of one case in this process."""
-    study = CASES[name]()
+    case = CASES[name]()
     with cluster.one_ray():
         if warm:
             started = cluster.Workers(identity, 0, workers=workers)
             list(started.map([0] * workers, estimated_s=cluster.WORTH_RAY_S))
         start = time.perf_counter()
-        found = enumeration.enumerate_all(study, workers=workers, address="local", report=silent, stop=Stop())
+        found = enumeration.enumerate_all(case, workers=workers, address="local", report=silent, stop=Stop())
         spent = time.perf_counter() - start
     if not warm:
         spent = time.perf_counter() - start
-    return spent, study.space.n_designs, len(found.index)
+    return spent, case.space.n_designs, len(found.index)
 
 
 def identity(_: int, unit: int) -> int:
