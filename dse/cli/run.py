@@ -72,11 +72,13 @@ def run(
             )
         if stop.reason and not result.complete:
             typer.echo(f"stopped by {stop.reason}; writing what was found; --resume goes on from there", err=True)
+        if not as_json:
+            _print(result)
         page = write_whole_run(result, folder)
     if as_json:
         typer.echo(json.dumps(_as_json(result, folder), indent=2))
     else:
-        _print(result, folder, page)
+        typer.echo(f"Report: {page}\nRun folder: {folder}")
     if not result.complete:
         sys.exit(STOPPED)
     if not len(result.frontier):
@@ -155,7 +157,7 @@ def _as_json(result: Result, folder: Path) -> dict[str, Any]:
     return {"folder": str(folder), "run": json_safe(result.info), "frontier": json_safe(frontier)}
 
 
-def _print(result: Result, folder: Path, page: Path) -> None:
+def _print(result: Result) -> None:
     from dse.cli.tables import console
 
     info = result.info
@@ -169,8 +171,6 @@ def _print(result: Result, folder: Path, page: Path) -> None:
         _print_one_more(result)
     else:
         _print_infeasible(result)
-    out.print(f"Report: {page}", markup=False, soft_wrap=True)
-    out.print(f"Run folder: {folder}", markup=False, soft_wrap=True)
 
 
 def _print_frontier(result: Result) -> None:
