@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from dse.errors import DseError, InputError
 from dse.explore import CHECKPOINT, Result, run, versions
 from dse.files import whole, write_whole
 from dse.jobs import Batch, Job
-from dse.progress import Report, Stop
+from dse.progress import PartStop, Report, Stop
 from dse.relaxation import in_words
 from dse.resolve import Study
+from dse.run_folder import refuse_foreign
 from dse.units import json_safe
 
 RECORDS = "batch.json"
@@ -44,19 +45,6 @@ Write = Callable[[Result, Path], Path]
 """Writes a run folder from end to end."""
 Told = Callable[[str, Job, Record], None]
 """Hears `start`, `end` or `skip` of a job."""
-
-
-@dataclass(slots=True)
-class JobStop(Stop):
-    """Stops one job at its own time limit, and with the whole batch."""
-
-    batch: Stop = field(default_factory=Stop)
-
-    def asked(self) -> bool:
-        """Whether the job must stop now."""
-        if self.batch.reason:
-            self.ask(self.batch.reason)
-        return Stop.asked(self)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,21 +95,23 @@ def run_batch(
     resume: bool,
 ) -> Outcome:
     """Runs every job that is not finished; what a job's study does wrong is noted and stops no other."""
-    records = _known(folder) if resume else {}
-    outcome = Outcome(folder=folder, jobs=jobs, records={job.name: records.get(job.name, {}) for job in jobs})
-    for record in outcome.records.values():
-        record.setdefault("status", WAITING)
+    records = _known(folder) if resume else {}  # of jobs that are no longer asked for, too: they may be again
+    for job in jobs:
+        records.setdefault(job.name, {}).setdefault("status", WAITING)
+    outcome = Outcome(folder=folder, jobs=jobs, records=records)
     _keep(outcome)
     with one_ray():
         for job in jobs:
-            outcome.stopped = stop.reason or _full(batch, folder, job)
-            if outcome.stopped:
-                break
             _one(batch, job, outcome, write=write, report=report, told=told, stop=stop, resume=resume)
             _keep(outcome)
-    outcome.stopped = outcome.stopped or stop.reason
-    with whole(folder / "summary.parquet") as beside:
-        outcome.frame().to_parquet(beside, index=False)
+            outcome.stopped = outcome.stopped or stop.reason
+            if outcome.stopped:
+                break
+    try:
+        with whole(folder / "summary.parquet") as beside:
+            outcome.frame().to_parquet(beside, index=False)
+    except OSError as error:
+        raise InputError(f"--out {folder}: cannot be written: {error.strerror}") from None
     return outcome
 
 
@@ -129,19 +119,23 @@ def _one(
     batch: Batch, job: Job, outcome: Outcome, *, write: Write, report: Report, told: Told, stop: Stop, resume: bool
 ) -> None:
     """One job, whatever becomes of it."""
-    before = outcome.records[job.name]
-    started = time.perf_counter()
+    before, place = outcome.records[job.name], outcome.folder / job.name
+    started, digest = time.perf_counter(), None
     try:
         study = _limited(job.load(), batch)
         digest = _digest(study)
         same = before.get("digest") == digest
-        if resume and same and before["status"] in FINISHED:
+        if resume and same and before["status"] in FINISHED and (place / "run.json").is_file():
             told("skip", job, before)
             return
+        outcome.stopped = stop.reason or _full(batch, outcome.folder, job)
+        if outcome.stopped:
+            return
+        refuse_foreign(place)
         outcome.records[job.name] = {"status": RUNNING, "digest": digest}
         _keep(outcome)
         told("start", job, outcome.records[job.name])
-        own, place = JobStop(time_limit_s=study.envelope.search.time_limit_s, batch=stop), outcome.folder / job.name
+        own = PartStop(time_limit_s=study.envelope.search.time_limit_s, whole=stop)
         result = run(study, report=report, stop=own, checkpoint=place / CHECKPOINT, resume=resume and same)
         write(result, place)
         record = {"digest": digest, **_facts(result)}
@@ -149,6 +143,7 @@ def _one(
         kind = "" if isinstance(error, DseError) else f"internal error: {type(error).__name__}: "
         record = {
             "status": FAILED,
+            "digest": digest,
             "note": f"{kind}{error}".replace("\n", "; "),
             "wall_s": time.perf_counter() - started,
         }

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import time
 import zipfile
 from collections.abc import Mapping
@@ -58,6 +57,8 @@ class Checkpoint:
 
     def load(self) -> State | None:
         """The state to go on from; None where there is none or it is not wanted. InputError if it is another run's."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InputError(f"{self.folder}: is a file, and the checkpoint's folder; take it away")
         if not self.resume:
             self.clear()
         if not self.path.exists():
@@ -100,8 +101,22 @@ class Checkpoint:
 
     def clear(self) -> None:
         """Removes it: the run is complete, or starts over."""
-        if self.folder.is_dir():
-            shutil.rmtree(self.folder)
+        clear(self.folder)
+
+
+def is_own(path: Path) -> bool:
+    """Whether a file of a checkpoint's folder is the checkpoint's."""
+    return path.name in {FILE, f".{FILE}.new"}
+
+
+def clear(folder: Path) -> None:
+    """Removes a checkpoint, and its folder unless others have put something there."""
+    if not folder.is_dir():
+        return
+    for path in filter(is_own, list(folder.iterdir())):
+        path.unlink()
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _read(path: Path) -> tuple[dict[str, Any], State]:

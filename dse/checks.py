@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from dse.errors import SelfCheckError
 from dse.pareto import minimised, nondominated
@@ -25,12 +26,19 @@ def verified(study: Study, plans: Sequence[Plan], points: np.ndarray) -> pd.Data
         again = minimised({o: frame[o].to_numpy(dtype=np.float64) for o in objectives}, objectives)
         if not np.allclose(again, points, rtol=AGREE, atol=0.0):
             raise SelfCheckError("a frontier design scores differently the second time; nothing is reported")
-        if not nondominated(again).all() or not frame["feasible"].all():
+        kept = nondominated(again)
+        if not frame["feasible"].all() or any(_beaten(point, again[kept]) for point in again[~kept]):
             raise SelfCheckError("a frontier design is dominated or infeasible when scored again; nothing is reported")
+        frame = frame[kept].reset_index(drop=True)  # what the rounding of a sum kept on the front
         frame["on_front"] = True
         keys = [frame[o].to_numpy() for o in reversed(objectives)]
         frame = frame.iloc[np.lexsort((np.arange(len(frame)), *keys))].reset_index(drop=True)
     return frame
+
+
+def _beaten(point: NDArray[np.float64], front: NDArray[np.float64]) -> bool:
+    """Whether some point of the front is better in every objective by more than rounding."""
+    return bool((front < point - AGREE * np.abs(point)).all(axis=1).any())
 
 
 def check_cover(study: Study, proof: Mapping[str, Any], frontier: pd.DataFrame, candidates: pd.DataFrame) -> None:

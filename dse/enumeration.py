@@ -59,7 +59,7 @@ class Found:
     pruned: bool = False
     """Whether designs were dropped unseen; `candidates` then counts fleets, and parts of them, that were compared."""
     scored: int = 0
-    """Of a pruned space: designs scored by the model."""
+    """Of a pruned space: designs scored by the model, some more than once."""
 
 
 def enumerate_all(
@@ -109,14 +109,18 @@ class _Enumeration:
         return True
 
     def spread(self) -> Iterator[Chunk]:
-        """Some blocks, evenly spread, unless an earlier sitting has begun; how long they take."""
-        started, every = time.perf_counter(), max(1, self.n_units // SPREAD_UNITS)
-        first = range(0, 0 if self.done else self.n_units, every)[:SPREAD_UNITS]
-        for position, at in enumerate(first):
-            if position == 1:  # the first block builds tables, too
+        """Some blocks, evenly spread, unless an earlier sitting has; how long they take."""
+        if self.block_s:
+            return
+        started, searched = time.perf_counter(), 0
+        for at in np.unique(np.linspace(0, self.n_units - 1, SPREAD_UNITS).astype(int)).tolist():
+            if any(chunk.first <= at < chunk.last for chunk in self.done):
+                continue
+            if searched == 1:  # the first block builds tables, too
                 started = time.perf_counter()
             yield from self._searched(Chunk(first=at, last=at + 1))
-            self.block_s = (time.perf_counter() - started) / max(position, 1)
+            searched += 1
+        self.block_s = (time.perf_counter() - started) / max(searched - 1, 1)
 
     def here(self) -> Iterator[Chunk]:
         """The blocks one after the other, against one front, in small chunks."""
@@ -281,5 +285,5 @@ def _note_nearest(
         return
     amount = np.where(rejected, np.broadcast_to(violation(columns, bounds), rejected.shape), np.inf)
     best = int(amount.argmin())
-    if amount.reshape(-1)[best] < found.nearest_violation:
+    if (float(amount.reshape(-1)[best]), first + best) < (found.nearest_violation, found.nearest):
         found.nearest, found.nearest_violation = first + best, float(amount.reshape(-1)[best])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +12,9 @@ from dse.progress import Report, Stop
 from dse.pruning import explore_pruned, prunes
 from dse.resolve import Study
 from search_spaces.partial_fleets import TooManyPartsError
+
+ENUMERABLE = 10_000_000_000
+"""Designs that can be looked at one by one: some ten minutes on one core."""
 
 
 def refusal(study: Study) -> str:
@@ -30,8 +31,13 @@ def explore(
     if refused:
         raise MethodError(refused)
     if prunes(study):
-        with suppress(TooManyPartsError):
+        if checkpoint:
+            checkpoint.load()  # refuses that of another run; nothing is kept of pruning
+        try:
             return explore_pruned(study, report=report, stop=stop)
+        except TooManyPartsError as error:
+            if study.space.n_designs > ENUMERABLE:
+                raise MethodError(f'exhaustive: {error}; shorten an axis, or use method = "optuna"') from None
     return enumerate_all(study, workers=workers, address=address, report=report, stop=stop, checkpoint=checkpoint)
 
 

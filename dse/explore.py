@@ -206,7 +206,7 @@ def _advice(study: Study, frontier: pd.DataFrame, nearest: int, stop: Stop) -> d
     pick = {"position": position, "design_id": str(frontier["design_id"].iloc[position]), "rule": rule}
     return {
         "recommended": pick,
-        "raised_limits": raised_limits(study, frontier),
+        "raised_limits": raised_limits(study, frontier, stop),
         "marginal": marginal_values(study, frontier.iloc[position])
         if study.space.n_options <= study.paradigm.most_options
         else [],

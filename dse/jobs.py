@@ -23,6 +23,10 @@ from dse.resolve import Study, known_keys
 from dse.study import Part, Positive
 from dse.validation import faults_of, read_toml
 
+RESERVED = ("batch.json", "summary.csv", "summary.parquet")
+"""Files of a batch beside its jobs' folders."""
+LONGEST_NAME_BYTE = 200
+"""File systems take 255, and a hash and a file beside it need some."""
 MOST_JOBS = 10_000
 """More is a mistake in a sweep: each job is a run with a folder of its own."""
 
@@ -99,9 +103,9 @@ def _put(raw: dict[str, Any], key: str, value: object) -> str:
         elif isinstance(table, dict):
             table = table.setdefault(part, {})
     if isinstance(table, list) and last.isdigit() and int(last) < len(table):
-        table[int(last)] = value
+        table[int(last)] = copy.deepcopy(value)
     elif isinstance(table, dict):
-        table[last] = value
+        table[last] = copy.deepcopy(value)
     else:
         return f"[{key}]: there is no table to hold {last!r}"
     return ""
@@ -121,7 +125,10 @@ def read_jobs(path: Path) -> tuple[Batch, list[Job]]:
     for position, entry in enumerate(batch.job):
         where = f"{path} [job[{position}]"
         study = path.parent / entry.study
-        if not study.is_file():
+        inner = [(a, b) for a, b in itertools.permutations(entry.sweep, 2) if b.startswith(f"{a}.")]
+        if inner:
+            faults.append(f"{where}.sweep]: {inner[0][1]} is part of {inner[0][0]}; sweep one of them")
+        elif not study.is_file():
             faults.append(f"{where}.study]: {study}: no such file; paths start at the jobs file")
         elif len(jobs) + math.prod(len(values) for values in entry.sweep.values()) > MOST_JOBS:
             faults.append(f"{where}.sweep]: more than {MOST_JOBS:,} jobs in all; sweep fewer values")
@@ -177,4 +184,6 @@ def folder_name(name: str) -> str:
     >>> folder_name("a/b c"), folder_name("...")
     ('a-b-c', 'study')
     """
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.") or "study"
+    text = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.")
+    text = text.encode()[:LONGEST_NAME_BYTE].decode(errors="ignore") or "study"
+    return f"{text}-study" if text in RESERVED else text

@@ -245,15 +245,15 @@ def _keep_excess(model: Any) -> None:
         model.allowed[limit] = float(model.excess[limit].value or 0.0) + TIE
 
 
-def solve_all(study: Study, upper: Sequence[float], stages: Sequence[Stage]) -> list[Plan]:
-    """The plan of every program of a study in one box, where there is one; here, one after the other."""
+def solve_all(study: Study, upper: Sequence[float], stages: Sequence[Stage], stop: Stop) -> list[Plan]:
+    """The proven plan of every program of a study in one box, where there is one; here, one after the other."""
     programs = programs_of(study)
     units = [Unit(program=i, upper=tuple(upper), stages=tuple(stages)) for i in range(len(programs.data))]
     try:
-        points = [solve_unit(programs, unit) for unit in units]
+        points = [solve_unit(programs, replace(unit, time_limit_s=stop.left_s)) for unit in units if not stop.asked()]
     finally:
         forget()
-    return [p.plan for p in points if p.plan is not None]
+    return [p.plan for p in points if p.plan is not None and p.outcome.status is Status.OPTIMAL]
 
 
 def rescored(study: Study, plan: Plan, *, limits_hold: bool = True) -> Floats:

@@ -85,6 +85,19 @@ class Stop:
         return bool(self.reason)
 
 
+@dataclass(slots=True)
+class PartStop(Stop):
+    """Stops a part of a job at a time limit of its own, and with the whole."""
+
+    whole: Stop = field(default_factory=Stop)
+
+    def asked(self) -> bool:
+        """Whether the part must stop now."""
+        if self.whole.reason:
+            self.ask(self.whole.reason)
+        return Stop.asked(self)
+
+
 def progress_json(p: Progress) -> str:
     """One progress report as a JSON line."""
     line = {

@@ -33,8 +33,7 @@ def account(study: Study, found: Found) -> dict[str, Any]:
         return {}
     if not found.pruned:
         return {"pruned": None, "not_pruned_because": pruning_refusal(study) or TOO_MANY_PARTS}
-    unseen = study.space.n_designs - found.scored
-    return {"pruned": {"judged_in_bulk": unseen, "fleets_compared": found.candidates, "scored": found.scored}}
+    return {"pruned": {"fleets_compared": found.candidates, "scored": found.scored}}
 
 
 def explore_pruned(study: Study, *, report: Report, stop: Stop) -> Found:

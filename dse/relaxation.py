@@ -21,7 +21,7 @@ from dse import exhaustive, frontier
 from dse.columns import OBJECTIVE_SENSE
 from dse.errors import SelfCheckError
 from dse.points import Stage, solve_all
-from dse.progress import Stop, silent
+from dse.progress import PartStop, Stop, silent
 from dse.resolve import Study
 from dse.scoring import bounds_of, limit_key, score_plan, score_plans, violation
 from formulations.plan import Plan
@@ -34,6 +34,8 @@ LARGEST_FACTOR = 1e4
 """A service limit is raised at most so much."""
 FINE_FRAC = 1e-3
 """Service limits are found to this share."""
+MOST_S = 30.0
+"""All answers together may take so long; what is not proven by then is left out."""
 ROUNDING = 1e-9
 """Limits are moved by this share beyond what the design needs, so that no rounding breaks them."""
 
@@ -63,11 +65,11 @@ def relaxations(study: Study, nearest: Plan | None, stop: Stop) -> list[dict[str
 
     `nearest` is the design that an enumeration found to break the limits least, if it knows one.
     """
-    found = []
-    together = _together(study, nearest)
+    found, own = [], PartStop(time_limit_s=min(MOST_S, stop.left_s), whole=stop)
+    together = _together(study, nearest, own)
     if together is not None:
         found.append(together)
-    for alone in (*_limits_alone(study, stop), *_service_alone(study, stop)):
+    for alone in (*_limits_alone(study, own), *_service_alone(study, own)):
         if alone not in found:
             found.append(alone)
     return [asdict(r) for r in found]
@@ -110,16 +112,18 @@ def _check(study: Study, changes: list[Change], plan: Plan) -> None:
 # -- together -------------------------------------------------------------------------------------
 
 
-def _together(study: Study, nearest: Plan | None) -> Relaxation | None:
-    plan = None if frontier.refusal(study) else _elastic(study)
+def _together(study: Study, nearest: Plan | None, stop: Stop) -> Relaxation | None:
+    plan = None if frontier.refusal(study) else _elastic(study, stop)
+    if stop.asked():
+        return None
     plan = nearest if plan is None else plan  # the programs leave out devices that a limit on counts rules out
     return None if plan is None else _relaxation(study, plan)
 
 
-def _elastic(study: Study) -> Plan | None:
+def _elastic(study: Study, stop: Stop) -> Plan | None:
     """The plan that breaks the limits least, over all programs."""
     n = len(study.envelope.objectives.names)
-    plans = solve_all(study, (np.inf,) * n, (Stage((0.0,) * n, strain=1.0), Stage((1.0,) * n, eager=1.0)))
+    plans = solve_all(study, (np.inf,) * n, (Stage((0.0,) * n, strain=1.0), Stage((1.0,) * n, eager=1.0)), stop)
     if not plans:
         return None
     frame, bounds = score_plans(study, plans), bounds_of(study)
@@ -139,35 +143,36 @@ def _limits_alone(study: Study, stop: Stop) -> list[Relaxation]:
         sense = OBJECTIVE_SENSE.get(name)
         if sense != ("max" if low > -math.inf else "min") or math.isfinite(low) == math.isfinite(high):
             continue
-        plan = _best_without(study, name, sense)
+        plan = _best_without(study, name, sense, stop)
         relaxation = None if plan is None else _relaxation(study, plan)
         if relaxation is not None:
             found.append(relaxation)
     return found
 
 
-def _best_without(study: Study, name: str, sense: str) -> Plan | None:
+def _best_without(study: Study, name: str, sense: str, stop: Stop) -> Plan | None:
     """The design that is best in one column when the limit on it is dropped."""
     ends = {"maximise": [name], "minimise": ["cost_usd_per_h"]}
     if sense == "min":
         ends = {"maximise": ["throughput_tok_s"], "minimise": [name]}
     free = study.changed({limit_key(study, name, low=sense == "max"): None, "objectives": ends})
-    plans = _front(free)
+    plans = _front(free, stop)
     if not plans:
         return None
     values = score_plans(free, plans)[name].to_numpy(dtype=np.float64)
     return plans[int((-values if sense == "max" else values).argmin())]
 
 
-def _front(study: Study) -> list[Plan]:
-    """A frontier, or at least its ends, by whichever method is exact and quick enough; empty where there is none."""
+def _front(study: Study, stop: Stop) -> list[Plan]:
+    """A frontier, or at least its ends, by whichever method is exact and quick enough; empty where none is proven."""
     if not exhaustive.refusal(study) and study.space.n_designs <= ENUMERATED:
-        found = exhaustive.explore(study, workers=1, address="local", report=silent, stop=Stop())
-        return [Plan(index=int(i)) for i in found.index]
+        found = exhaustive.explore(study, workers=1, address="local", report=silent, stop=stop)
+        return [] if stop.reason else [Plan(index=int(i)) for i in found.index]
     if frontier.refusal(study):
         return []
     ends = study.changed({"search.resolution_frac": 1.0})
-    return list(frontier.explore(ends, report=silent, stop=Stop()).plans)
+    plans = frontier.explore(ends, report=silent, stop=stop).plans
+    return [] if stop.reason else list(plans)
 
 
 # -- service limits -------------------------------------------------------------------------------
@@ -185,7 +190,7 @@ def _service_alone(study: Study, stop: Stop) -> list[Relaxation]:
 
 def _service(study: Study, key: str, now: float, stop: Stop) -> Relaxation | None:
     def designs(value: float) -> list[Plan]:
-        return _front(study.changed({key: value}))
+        return _front(study.changed({key: value}), stop)
 
     too_low, enough = now, now * LARGEST_FACTOR
     plans = designs(enough)
@@ -195,6 +200,8 @@ def _service(study: Study, key: str, now: float, stop: Stop) -> Relaxation | Non
         middle = math.sqrt(too_low * enough)
         there = designs(middle)
         too_low, enough, plans = (too_low, middle, there) if there else (middle, enough, plans)
+    if stop.asked():
+        return None
     changes = [Change(limit=key, now=now, needed=enough)]
     _check(study, changes, plans[0])
     row = score_plan(study.changed({key: enough}), plans[0]).iloc[0]

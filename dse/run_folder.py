@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tomli_w
 
+from dse.checkpoint import FILE, is_own
 from dse.errors import InputError
 from dse.explore import CHECKPOINT, JOURNAL, Result
 from dse.files import whole, write_whole
@@ -16,10 +17,24 @@ RUN_FILES = ("study.toml", "frontier.csv", "candidates.parquet", "run.json", "re
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run, complete, stopped or killed, and nothing else that it needs."""
-    return (folder / "run.json").exists() or all(
-        p.name == CHECKPOINT or p.name.startswith(JOURNAL) for p in folder.iterdir()
+    """Whether a folder holds a run, complete, stopped or killed at any moment, and nothing that another needs."""
+    if (folder / "run.json").is_file() or (folder / CHECKPOINT / FILE).is_file():
+        return True
+    own = {*RUN_FILES, *(f".{name}.new" for name in RUN_FILES), JOURNAL}
+    return all(
+        p.name in own
+        or p.name.startswith(f"{JOURNAL}.lock")
+        or (p.name == CHECKPOINT and p.is_dir() and all(is_own(q) for q in p.iterdir()))
+        for p in folder.iterdir()
     )
+
+
+def refuse_foreign(folder: Path) -> None:
+    """A run goes into a new folder, an empty one, or over an old run; never among other files."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {str(folder)!r}: is a file; name a folder for the run")
+    if folder.is_dir() and any(folder.iterdir()) and not is_run(folder):
+        raise InputError(f"--out {str(folder)!r}: holds other files and no run; name a new folder")
 
 
 def write_run(result: Result, folder: Path) -> None:

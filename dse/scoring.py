@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 SMALL = 1e-9
 """A bound closer to zero than this counts as this far from it, where a share of it is taken."""
+MET = 1e-12
+"""A limit is met to twelve digits, as objectives are compared: the rounding of a sum breaks none."""
 _UNIT_OF_LIMIT = {"power_w": "W", "power_mean_w": "W", "mem_margin_byte": "B"}
 
 
@@ -58,9 +60,9 @@ def within_bounds(
             continue
         sense = limit_sense(name)
         if exact or sense == "min":
-            ok = ok & (columns[name] <= high)
+            ok = ok & (columns[name] <= high + MET * abs(high))
         if exact or sense == "max":
-            ok = ok & (columns[name] >= low)
+            ok = ok & (columns[name] >= low - MET * abs(low))
     return ok
 
 
@@ -76,8 +78,8 @@ def violation(columns: Mapping[str, Floats], bounds: Mapping[str, tuple[float, f
         if name in columns:
             v = columns[name]
             with np.errstate(invalid="ignore", over="ignore"):
-                over = np.where(v > high, (v - high) / max(abs(high), SMALL), 0.0)
-                short = np.where(v < low, (low - v) / max(abs(low), SMALL), 0.0)
+                over = np.where(v > high + MET * abs(high), (v - high) / max(abs(high), SMALL), 0.0)
+                short = np.where(v < low - MET * abs(low), (low - v) / max(abs(low), SMALL), 0.0)
             total = total + over + short
     return total
 
@@ -135,7 +137,8 @@ def finish(study: Study, columns: Mapping[str, Values]) -> pd.DataFrame:
     possible = reasons == ""
     for name, (low, high) in bounds.items():
         values = np.asarray(columns[name], dtype=np.float64)
-        for i in np.flatnonzero(possible & ~((values >= low) & (values <= high))):
+        met = within_bounds({name: values}, {name: (low, high)}, exact=True)
+        for i in np.flatnonzero(possible & ~met):
             text = limit_text(study, name, float(values[i]), low, high)
             reasons[i] = f"{reasons[i]}; {text}" if reasons[i] else text
     data: dict[str, Any] = {

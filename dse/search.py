@@ -29,7 +29,7 @@ from dse.cluster import Workers
 from dse.convergence import GENERATION, Convergence
 from dse.errors import MethodError
 from dse.pareto import RunningFront
-from dse.progress import Progress, Report, Stop, silent
+from dse.progress import PartStop, Progress, Report, Stop, silent
 from dse.purchases import Purchases, n_purchases
 from dse.resolve import Study
 from dse.screening import Archive, Screened
@@ -171,7 +171,7 @@ class _Search:
         if self.study.space.n_options > self.study.paradigm.quick_options or frontier.refusal(self.study):
             return
         ends = self.study.changed({"search.resolution_frac": 1.0, "compute.workers": 1})
-        left = Stop(time_limit_s=max(self.stop.left_s, 1e-3))
+        left = PartStop(time_limit_s=max(self.stop.left_s, 1e-3), whole=self.stop)
         plans = frontier.explore(ends, report=silent, stop=left).plans
         index = sorted({p.index for p in plans if p.index is not None})
         if index:

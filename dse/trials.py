@@ -147,8 +147,9 @@ class Trials:
         try:
             if self._stored is None:
                 self._journal.parent.mkdir(parents=True, exist_ok=True)
-                for left in self._journal.parent.glob(f"{self._journal.name}*"):  # a killed run's lock, too
-                    left.unlink()
+                self._journal.unlink(missing_ok=True)
+                for lock in self._journal.parent.glob(f"{self._journal.name}.lock*"):  # of a run that was killed
+                    lock.unlink()
                 storage = JournalStorage(JournalFileBackend(str(self._journal)))
                 self._stored = optuna.create_study(storage=storage, study_name=self._name, directions=self._directions)
             trials = self._told()

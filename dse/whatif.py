@@ -9,10 +9,12 @@ from dse import exhaustive
 from dse import frontier as milp
 from dse.columns import OBJECTIVE_SENSE
 from dse.points import Stage, solve_all
-from dse.progress import Stop, silent
+from dse.progress import PartStop, Stop, silent
 from dse.resolve import Study
 from dse.scoring import limit_key, score, score_index, score_plans
 
+MOST_S = 30.0
+"""All limits together may take so long by exact programs; what is not proven by then is left out."""
 EXPLORED_AGAIN = 5_000_000
 """Spaces up to this size are explored again beyond their limits: a second or two."""
 FASTER = 1e-6
@@ -47,7 +49,7 @@ def one_more(study: Study, row: pd.Series) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def raised_limits(study: Study, frontier: pd.DataFrame) -> list[dict[str, float | str]]:
+def raised_limits(study: Study, frontier: pd.DataFrame, stop: Stop) -> list[dict[str, float | str]]:
     """For each upper limit on a minimised objective: the least raise that lets a faster design in.
 
     Enumerated with that one limit doubled, or by an exact program without it. Empty for spaces too large for the one
@@ -60,10 +62,11 @@ def raised_limits(study: Study, frontier: pd.DataFrame) -> list[dict[str, float 
     first = objectives.maximise[0]
     rows: list[dict[str, float | str]] = []
     best = float(frontier[first].max())
+    own = PartStop(time_limit_s=min(MOST_S, stop.left_s), whole=stop)
     for name, (_, high) in study.envelope.limits.bounds().items():
         if OBJECTIVE_SENSE.get(name) != "min" or name not in objectives.minimise or not np.isfinite(high):
             continue
-        found = _next_enumerated(study, name, high, best) if enumerable(study) else _next_solved(study, name, best)
+        found = _next_enumerated(study, name, high, best) if enumerable(study) else _next_solved(study, name, best, own)
         if found is not None:
             gain = float(found[first]) - best
             rows.append({"limit": name, "now": high, "needed": float(found[name]), "objective": first, "gain": gain})
@@ -87,7 +90,7 @@ def _next_enumerated(study: Study, name: str, high: float, best: float) -> pd.Se
     return better.sort_values([name, first], ascending=[True, False]).iloc[0] if len(better) else None
 
 
-def _next_solved(study: Study, name: str, best: float) -> pd.Series | None:
+def _next_solved(study: Study, name: str, best: float, stop: Stop) -> pd.Series | None:
     """The same without a bound on how far beyond, by the exact programs."""
     wider = study.changed({limit_key(study, name, low=False): None})
     if milp.refusal(wider):
@@ -95,5 +98,5 @@ def _next_solved(study: Study, name: str, best: float) -> pd.Series | None:
     names = study.envelope.objectives.names
     upper = tuple(-best * (1 + FASTER) if o == study.envelope.objectives.maximise[0] else np.inf for o in names)
     stages = (Stage(tuple(float(o == name) for o in names)), Stage((1.0,) * len(names), eager=1.0))
-    plans = solve_all(wider, upper, stages)
-    return score_plans(wider, plans).sort_values(name).iloc[0] if plans else None
+    plans = solve_all(wider, upper, stages, stop)
+    return score_plans(wider, plans).sort_values(name).iloc[0] if plans and not stop.asked() else None

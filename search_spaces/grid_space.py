@@ -102,7 +102,7 @@ class GridSpace(ABC):
     def pruned(
         self, _objectives: Sequence[str], _bounds: Mapping[str, tuple[float, float]], _front: RunningFront
     ) -> Iterator[Pruned]:
-        """Nothing is dropped."""
+        """Raises NotImplementedError: see `pruning_refusal`."""
         raise NotImplementedError
 
     @property

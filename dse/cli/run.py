@@ -54,6 +54,7 @@ def run(
     from dse.progress import Stop
     from dse.report import write_whole_run
     from dse.resolve import Study
+    from dse.run_folder import refuse_foreign
 
     loaded = Study.load(study)
     folder = out or Path("runs") / folder_name(loaded.name)
@@ -71,7 +72,8 @@ def run(
                 resume=resume,
             )
         if stop.reason and not result.complete:
-            typer.echo(f"stopped by {stop.reason}; writing what was found; --resume goes on from there", err=True)
+            onward = "; --resume goes on from there" if (folder / CHECKPOINT).is_dir() else ""
+            typer.echo(f"stopped by {stop.reason}; writing what was found{onward}", err=True)
         if not as_json:
             _print(result)
         page = write_whole_run(result, folder)
@@ -83,17 +85,6 @@ def run(
         sys.exit(STOPPED)
     if not len(result.frontier):
         sys.exit(INFEASIBLE)
-
-
-def refuse_foreign(folder: Path) -> None:
-    """A run goes into a new folder, an empty one, or over an old run; never among other files."""
-    from dse.errors import InputError
-    from dse.run_folder import is_run
-
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out {str(folder)!r}: is a file; name a folder for the run")
-    if folder.is_dir() and any(folder.iterdir()) and not is_run(folder):
-        raise InputError(f"--out {str(folder)!r}: holds other files and no run; name a new folder")
 
 
 @contextlib.contextmanager

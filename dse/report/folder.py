@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
+from dse.checkpoint import clear
 from dse.explore import CHECKPOINT, Result
 from dse.report.page import write_report
 from dse.run_folder import write_run
@@ -14,6 +14,6 @@ def write_whole_run(result: Result, folder: Path) -> Path:
     """Writes the run folder and its page, and returns the page; a complete run leaves no checkpoint."""
     write_run(result, folder)
     page = write_report(result, folder / "report.html")
-    if result.complete and (folder / CHECKPOINT).is_dir():
-        shutil.rmtree(folder / CHECKPOINT)
+    if result.complete:
+        clear(folder / CHECKPOINT)
     return page

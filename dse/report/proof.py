@@ -77,6 +77,7 @@ MOST_STEPS = 10
 def method_lines(info: Mapping[str, Any]) -> list[tuple[str, str]]:
     """How the run was done."""
     scored = "programs solved" if info["method"] == "milp" else "candidates scored"
+    scored = "fleets and parts of fleets compared" if info["proof"].get("pruned") else scored
     lines = [
         ("Method", f"{info['method']}: {info['method_reason']}"),
         ("Proof", proof_text(info)),
