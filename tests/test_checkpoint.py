@@ -17,6 +17,7 @@ from dse.explore import run
 from dse.frontier import Proven
 from dse.progress import Progress, Stop, silent
 from dse.resolve import Study
+from dse.run_folder import is_run
 
 WIDE = [
     {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 200}},
@@ -91,6 +92,41 @@ def test_enumeration_stopped_again_and_again_finds_the_same(monkeypatch: pytest.
     assert found.candidates == whole.candidates
     assert found.index.tolist() == whole.index.tolist()
     assert found.points.tobytes() == whole.points.tobytes()
+
+
+def test_the_nearest_design_is_the_same_however_the_grid_is_gone_through() -> None:
+    pools = [
+        {"device": "a100-40gb-sxm", "name": "a", "count": {"min": 1, "max": 540}, "roles": ["prefill"]},
+        {"device": "h100-80gb-sxm", "name": "b", "count": {"min": 1, "max": 400}, "roles": ["decode"]},
+    ]
+    link = {"bandwidth_gb_s": [1000, 2000, 4000]}
+    study = Study.from_dict(small_study(pool=pools, link=link, limits={"throughput_tok_s": {"min": 1e12}}))
+    whole = enumeration.enumerate_all(study, workers=1, address="local", report=silent, stop=Stop())
+    nothing = enumeration.Shared(study=study, points=whole.points, index=whole.index)
+    parts = [
+        enumeration.search_chunk(nothing, chunk) for chunk in reversed(enumeration.left([], study.space.n_units(), 8))
+    ]
+    assert whole.nearest == min((part.nearest_violation, part.nearest) for part in parts)[1]
+
+
+@pytest.mark.parametrize("names", [("study.toml", ".candidates.parquet.new"), ("checkpoint/state.npz", "trace.csv")])
+def test_a_folder_that_a_kill_left_half_written_is_a_runs(names: tuple[str, ...], tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert is_run(tmp_path)
+
+
+def test_what_others_put_into_the_folder_is_kept(tmp_path: Path) -> None:
+    for name in ("checkpoint/mine.txt", "optuna.log.backup"):
+        folder = tmp_path / name[0]
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text("mine")
+        assert not is_run(folder)
+    kept = Checkpoint(tmp_path / "c" / "checkpoint", {})
+    kept.save({})
+    kept.clear()
+    assert [path.name for path in kept.folder.iterdir()] == ["mine.txt"]
 
 
 def facts(found: Proven) -> dict[str, Any]:

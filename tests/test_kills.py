@@ -49,7 +49,7 @@ def test_a_killed_driver_leaves_nothing_running_and_resumes(
     seed: int, study: Path, alone: Path, tmp_path: Path
 ) -> None:
     job = killing.start(study, tmp_path / "run", *TWO)
-    killing.kill_driver(job, tmp_path / "run", float(np.random.default_rng(seed).uniform(0, 0.5)))
+    assert killing.kill_driver(job, tmp_path / "run", float(np.random.default_rng(seed).uniform(0.01, 0.5)))
     assert killing.left_behind(job.pid) == []
     killing.finished(killing.start(study, tmp_path / "run", "--resume"))
     assert killing.same([alone, tmp_path / "run"])
@@ -73,7 +73,7 @@ def test_a_killed_sweep_resumes_to_the_same_points(tmp_path: Path) -> None:
     study = killing.study_file(tmp_path, n_gpu=60, n_wse=20, method="milp")
     killing.finished(killing.start(study, tmp_path / "alone"))
     job = killing.start(study, tmp_path / "run")
-    killing.kill_driver(job, tmp_path / "run", 0.3)
+    assert killing.kill_driver(job, tmp_path / "run", 0.1)
     killing.finished(killing.start(study, tmp_path / "run", "--resume"))
     assert killing.same([tmp_path / "alone", tmp_path / "run"])
 
@@ -82,7 +82,7 @@ def test_a_killed_search_resumes_to_the_same_points_and_its_trials_can_be_opened
     study = killing.study_file(tmp_path, n_gpu=6000, n_wse=1500, method="optuna")
     killing.finished(killing.start(study, tmp_path / "alone"))
     job = killing.start(study, tmp_path / "run", *TWO)
-    killing.kill_driver(job, tmp_path / "run", 0.3)
+    assert killing.kill_driver(job, tmp_path / "run", 0.1)
     killing.finished(killing.start(study, tmp_path / "run", "--resume"))
     assert killing.same([tmp_path / "alone", tmp_path / "run"])
     trials = []

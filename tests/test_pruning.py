@@ -31,7 +31,11 @@ LARGE = small_study(
 
 def check(seed: int) -> bool:
     """Whether a random space can be pruned; then its frontier must be that of every design looked at."""
-    study = Study.from_dict(random_space(seed))
+    return same_fronts(Study.from_dict(random_space(seed)))
+
+
+def same_fronts(study: Study) -> bool:
+    """Whether a study can be pruned and has a frontier; then it must be that of every design looked at."""
     if pruning.pruning_refusal(study):
         return False
     every = enumeration.enumerate_all(study, workers=1, address="local", report=silent, stop=Stop())
@@ -106,6 +110,18 @@ def test_the_front_of_two_lists_is_that_of_their_product_and_no_block_is_larger_
     assert n_compared < points.shape[0] + partial_fleets.SEEDS**2
     lots = joined(a, b, added, judge, RunningFront(n_values))
     assert max(n for _, _, n in lots) <= partial_fleets.TILE**2
+
+
+@pytest.mark.parametrize("name", ["usd_per_mtok", "throughput_tok_s", "cost_usd_per_h", "power_w"])
+def test_a_limit_at_a_points_own_value_lets_it_in(name: str) -> None:
+    """Fleets that are alike up to the rounding of their sums stand on either side of such a limit."""
+    pool = {"device": "a100-40gb-sxm", "count": {"min": 0, "max": 6}, "roles": ["both"]}
+    ends = {"maximise": ["throughput_tok_s"], "minimise": ["cost_usd_per_h"]}
+    study = Study.from_dict(small_study(pool=[pool | {"name": f"p{i}"} for i in range(3)], objectives=ends))
+    every = enumeration.enumerate_all(study, workers=1, address="local", report=silent, stop=Stop())
+    for value in sorted(set(study.space.numbers(every.index)[name].tolist()))[::3]:
+        limit = {"min": value} if name == "throughput_tok_s" else value
+        assert same_fronts(study.changed({"limits": {name: limit}}))
 
 
 def test_chunks_that_start_from_a_seed_give_every_design_of_the_front_once() -> None:

@@ -17,7 +17,7 @@ from conftest import small_study
 from test_run import LARGE, dse
 
 from dse import cli
-from dse.errors import DseError
+from dse.errors import ClusterError, DseError
 
 TINY = small_study(
     pool=[
@@ -130,6 +130,32 @@ def test_a_full_folder_stops_before_the_next_job(batch: Batch, tmp_path: Path) -
     assert statuses[-1] == "waiting"
     more = batch(jobs_file(tmp_path, job=[SWEEP], max_disk_gb=1), "--resume")
     assert more.returncode == 0, more.stderr
+    nothing_left = batch(jobs_file(tmp_path, job=[SWEEP], max_disk_gb=1e-4), "--resume")
+    assert nothing_left.returncode == 0, nothing_left.stderr
+
+
+def test_a_failed_job_goes_on_from_its_checkpoint(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = []
+
+    def fail(*_: Any, resume: bool, **__: Any) -> None:
+        asked.append(resume)
+        raise ClusterError("a unit of work ended its worker")
+
+    monkeypatch.setattr("dse.batch.run", fail)
+    path = jobs_file(tmp_path, job=[{"study": "tiny.toml"}])
+    assert batch(path).returncode == 5
+    assert batch(path, "--resume").returncode == 5
+    assert asked == [False, True]
+
+
+def test_jobs_taken_out_and_put_back_are_not_run_again(batch: Batch, tmp_path: Path) -> None:
+    one, two = ({"study": "tiny.toml", "sweep": {"limits.cost_usd_per_h": [usd]}} for usd in (20, 400))
+    assert batch(jobs_file(tmp_path, job=[one, two])).returncode == 0
+    assert batch(jobs_file(tmp_path, job=[two]), "--resume").returncode == 0
+    back = batch(jobs_file(tmp_path, job=[one, two]), "--resume", "--progress", "json")
+    assert [what for what, _ in events(back.stderr)] == ["skip", "skip"]
 
 
 def test_bad_jobs_files_and_foreign_folders_exit_2(batch: Batch, tmp_path: Path) -> None:
