@@ -48,7 +48,7 @@ class Checkpoint:
     """Time of the sittings before this one [s]."""
     _begun_s: float = field(default_factory=time.monotonic)
     _saved_s: float = field(default_factory=time.monotonic)
-    _pause_s: float = EVERY_S
+    _pause_s: float = field(default_factory=lambda: EVERY_S)
 
     @property
     def path(self) -> Path:

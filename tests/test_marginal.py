@@ -10,6 +10,7 @@ from test_explorers_agree import THREE_POOLS, TWO_CLASSES
 
 from dse.explore import run
 from dse.marginal import marginal_values
+from dse.progress import Stop
 from dse.resolve import Study
 from dse.scoring import score
 from dse.whatif import one_more, raised_limits
@@ -81,10 +82,10 @@ def test_no_prices_where_the_rate_is_no_linear_program() -> None:
 def test_the_least_raise_of_a_limit_is_the_same_by_program_and_by_enumeration(monkeypatch: pytest.MonkeyPatch) -> None:
     study = Study.from_dict(small_study(limits={"cost_usd_per_h": 100, "power_w": 60e3}))
     frontier = run(study, method="exhaustive").frontier
-    enumerated = raised_limits(study, frontier)
+    enumerated = raised_limits(study, frontier, Stop())
     monkeypatch.setattr("dse.whatif.EXPLORED_AGAIN", 0)
     assert enumerated
-    solved = {r["limit"]: r for r in raised_limits(study, frontier)}
+    solved = {r["limit"]: r for r in raised_limits(study, frontier, Stop())}
     for one in enumerated:
         for key in ("needed", "gain"):
             assert solved[one["limit"]][key] == pytest.approx(one[key], rel=1e-9)
