@@ -17,7 +17,7 @@ demo: $(STAMP)
 	$(BIN)/dse run experiments/quickstart.toml --out runs/quickstart
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 lint: $(STAMP)
 	$(BIN)/ruff check $(SOURCES)
