@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dse import exhaustive, pruning, search
 from dse import frontier as milp
+from dse.baselines import baselines
 from dse.checkpoint import Checkpoint, identity_of
 from dse.checks import check_cover, verified
 from dse.choice import choose_method
@@ -188,6 +189,7 @@ def run(
     candidates = with_intervals(study, candidates)
     frontier = with_intervals_of(frontier, candidates)
     info["intervals_s"] = time.perf_counter() - started
+    info["baselines"] = baselines(study, stop) if len(frontier) and not stop.reason else []
     return Result(study=study, frontier=frontier, candidates=candidates, info=info)
 
 

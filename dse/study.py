@@ -95,6 +95,8 @@ class Objectives(Part):
 
     maximise: Annotated[tuple[str, ...], AxisList] = ("throughput_tok_s",)
     minimise: Annotated[tuple[str, ...], AxisList] = ("cost_usd_per_h", "power_w")
+    pick: Literal["auto", "knee", "fastest", "cheapest", "cheapest_token", "tokens_per_joule"] = "auto"
+    """Which frontier point is recommended."""
 
     @field_validator("maximise", "minimise")
     @classmethod

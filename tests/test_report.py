@@ -127,8 +127,8 @@ def test_hostile_pool_names_are_refused() -> None:
 
 def test_charts_link_and_ring_the_recommended_design(result: Result, html: str) -> None:
     spec = spec_of(html)
-    assert [p["name"] for p in spec["params"]] == ["brush"]
-    assert len(spec["params"][0]["views"]) == 2
+    assert [p["name"] for p in spec["params"]] == ["brush", "click"]
+    assert all(len(p["views"]) == 2 for p in spec["params"])
     picks = [d for values in spec["datasets"].values() for d in values if d.get("pick")]
     row = result.recommended
     assert row is not None
@@ -203,12 +203,14 @@ def test_long_frontiers_are_thinned_and_keep_the_recommended_row(result: Result)
     table = frontier_table(result.study, distinct)
     assert table.total == 500
     assert TABLE_ROWS - 1 <= len(table.rows) <= TABLE_ROWS
-    assert sum(pick for pick, _ in table.rows) == 1
+    assert sum(pick for _, pick, _ in table.rows) == 1
     assert spread(3, 5, -1) == [0, 1, 2]
 
 
 def test_why_adds_up(result: Result) -> None:
-    found = why(result)
+    row = result.recommended
+    assert row is not None
+    found = why(result, row, recommended=True)
     assert found is not None
     assert found.drift == ""
     assert [p.name for p in found.pools] == ["gpu", "wse"]

@@ -65,7 +65,9 @@ def pick_of(result: Result) -> pd.Series:
 
 
 def why_of(result: Result) -> Why:
-    found = why(result)
+    row = result.recommended
+    assert row is not None
+    found = why(result, row, recommended=True)
     assert found is not None
     return found
 
@@ -191,8 +193,8 @@ def test_the_table_has_the_columns_of_training(shares: Result) -> None:
     assert {"Samples of a step", "Step [s]", "Batch", "Run [days]"} <= set(table.heads)
     assert not [h for h in table.heads if re.search(SERVING_WORDS, h)]
     batch = table.heads.index("Batch")
-    assert {cells[batch] for _, cells in table.rows} <= {"128", "512"}
-    assert all(len(cells) == len(table.heads) for _, cells in table.rows)
+    assert {cells[batch] for _, _, cells in table.rows} <= {"128", "512"}
+    assert all(len(cells) == len(table.heads) for _, _, cells in table.rows)
 
 
 @pytest.mark.parametrize("raw", [data_parallel(), pipelined()], ids=["shares", "stages"])

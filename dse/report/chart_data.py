@@ -1,8 +1,9 @@
-"""What the charts draw, in the units of the page: frontier points, the faint cloud, limits, the staircase."""
+"""What the charts draw, in the units of the page: frontier points, the faint cloud, limits, fleets of one device."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,8 +13,10 @@ from dse.explore import Result
 from dse.report.frontier_rows import Distinct, spread
 from dse.report.layout import setup, short_layout
 from dse.report.numbers import number, shown, shown_unit
+from dse.report.parallel import Axis, axes_of
 from dse.report.rows import Row, cell, count_of, expanded, part_list, pools_bought, ratio_text, value_of
 from dse.report.words import inside
+from dse.resolve import Study
 from dse.scoring import bounds_of
 from dse.uncertainty import INTERVALS
 
@@ -23,6 +26,8 @@ LIMIT_REACH: Final = 1.5
 """A limit farther out than this many times the largest point is told in words, not drawn."""
 INTERVAL_REACH: Final = 1.35
 """An interval is drawn up to this many times the largest point."""
+KIND_REACH: Final = 1.15
+"""Fleets of one device are drawn up to this many times the frontier's largest value of each objective."""
 SHAPES: Final = ("one kind of device", "mix of devices")
 TOOLTIP_COLUMNS: Final = (
     "throughput_samples_s", "step_time_s", "train_time_s", "goodput_frac", "bubble_frac", "mfu_<pool>",
@@ -47,6 +52,10 @@ class Scene:
     cloud: list[Datum]
     limits: dict[int, list[float]]
     """Objective -> bounds to draw."""
+    kinds: dict[str, list[Datum]]
+    """Device -> points of the best fleets of it alone."""
+    axes: list[Axis]
+    """Axes of the parallel coordinates; a point's place on axis k is `p<k>`."""
     notes: list[str]
     """What is not drawn."""
 
@@ -64,9 +73,10 @@ def scene(result: Result, distinct: Distinct) -> Scene | None:
         return None
     extras = tuple(c for c in expanded(TOOLTIP_COLUMNS, frame, study.space.pool_names) if c not in objectives)
     chosen = spread(len(frame), FRONT_POINTS, distinct.pick)
-    front = [_datum(result, frame.iloc[i], objectives, extras, pick=i == distinct.pick) for i in chosen]
+    front = [_datum(result, frame, i, objectives, extras, pick=i == distinct.pick) for i in chosen]
     finite = [d for d in front if all(math.isfinite(d[f"o{k}"]) for k in range(len(objectives)))]
     unbounded, front = len(front) - len(finite), finite
+    axes = _with_places(study, frame, front)
     if not front:
         return None
     minimised = [k for k, o in enumerate(objectives) if o in study.envelope.objectives.minimise]
@@ -85,6 +95,8 @@ def scene(result: Result, distinct: Distinct) -> Scene | None:
         front=front,
         cloud=_cloud(result.candidates, objectives),
         limits=limits,
+        axes=axes,
+        kinds=_kinds(result.info.get("baselines") or [], objectives, front),
         notes=notes,
     )
     absent = [p for k, p in enumerate(drawn.pools) if k not in drawn.bought]
@@ -101,8 +113,11 @@ def _clip(front: list[Datum]) -> None:
             d["hi"] = max(min(d["hi"], most), d["o0"])
 
 
-def _datum(result: Result, row: Row, objectives: tuple[str, ...], extras: tuple[str, ...], *, pick: bool) -> Datum:
-    study = result.study
+def _datum(
+    result: Result, frame: pd.DataFrame, i: int, objectives: tuple[str, ...], extras: tuple[str, ...], *, pick: bool
+) -> Datum:
+    """One frontier point; `i` is its row in the table of distinct points."""
+    study, row = result.study, frame.iloc[i]
     ratio = value_of(row, "gpu_wse_ratio")
     datum: Datum = {f"o{k}": value_of(row, o) * shown_unit(o)[0] for k, o in enumerate(objectives)}
     datum |= {f"t{k}": shown(o, value_of(row, o)) for k, o in enumerate(objectives)}
@@ -110,6 +125,7 @@ def _datum(result: Result, row: Row, objectives: tuple[str, ...], extras: tuple[
     datum |= {f"n{k}": count_of(row, p) for k, p in enumerate(study.space.pool_names)}
     datum |= _ends(row, objectives[0])
     return datum | {
+        "i": i,
         "design": part_list(study, row),
         "roles": short_layout(study, row),
         **({"setup": "; ".join(parts)} if (parts := setup(study, row)) else {}),
@@ -130,6 +146,28 @@ def _ends(row: Row, objective: str) -> Datum:
         return {}
     factor = shown_unit(objective)[0]
     return {"lo": low * factor, "hi": high * factor, "span": f"{shown(objective, low)} to {shown(objective, high)}"}
+
+
+def _with_places(study: Study, frame: pd.DataFrame, front: list[Datum]) -> list[Axis]:
+    """Puts into every point its places on the axes of the parallel coordinates, and returns these."""
+    axes, places = axes_of(study, frame)
+    for d in front:
+        d.update({f"p{k}": None if math.isnan(v) else round(v, 4) for k, v in enumerate(places[d["i"]].tolist())})
+    return axes
+
+
+def _kinds(
+    found: Sequence[Mapping[str, Any]], objectives: tuple[str, ...], front: list[Datum]
+) -> dict[str, list[Datum]]:
+    """Points of the best fleets of one device each, as far as the picture of the frontier reaches."""
+    most = [KIND_REACH * max(d[f"o{k}"] for d in front) for k in range(len(objectives))]
+    kinds = {}
+    for one in found:
+        points = [{f"o{k}": p[o] * shown_unit(o)[0] for k, o in enumerate(objectives)} for p in one["points"]]
+        seen = [p for p in points if all(0 <= p[f"o{k}"] <= most[k] for k in range(len(objectives)))]
+        if seen:
+            kinds[str(one["device"])] = seen
+    return kinds
 
 
 def _cloud(candidates: pd.DataFrame, objectives: tuple[str, ...]) -> list[Datum]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from dse.explore import Result
 from dse.report.chart_data import SHAPES, Datum, Scene, scene, staircase
 from dse.report.frontier_rows import Distinct
+from dse.report.parallel import ACCENT, axis_data, panel
 from dse.report.words import axis_title, inside, label, words_of
 
 RAMP: Final = ("#c9741f", "#cf4763", "#8d49b4", "#4166d5")
@@ -25,9 +26,10 @@ POOL_COLOURS: Final = (
 )
 FAINT: Final = "#8592a3"
 LIMIT: Final = "#7a8796"
-ACCENT: Final = "#d6336c"
 BRUSH: Final = "brush"
 """One selection over all planes; every panel fades what is outside."""
+CLICK: Final = "click"
+"""The point that was clicked, by its row; the page shows why it is what it is."""
 Y_EXTENT: Final = 54
 """Room for the labels of every y axis [px], so that the panels line up."""
 FLAT: Final = 1e-3
@@ -72,14 +74,16 @@ def script_safe(value: object) -> str:
 
 
 def specification(drawn: Scene) -> dict[str, Any]:
-    """The whole figure; the page sets the number of columns and the widths."""
+    """The whole figure: planes and lanes in a grid, below it the parallel coordinates; the page sets the widths."""
     import altair as alt
 
-    panels = [_plane(drawn, k) for k in drawn.across] + _mix(drawn)
+    grid = alt.concat(*[_plane(drawn, k) for k in drawn.across], *_mix(drawn), columns=2, spacing=28)
+    grid = grid.resolve_scale(color="independent", shape="independent", size="independent")
+    rows = [grid, *([_parallel(drawn)] if len(drawn.axes) > 1 else [])]
     text = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
     chart = (
-        alt.concat(*panels, columns=2, spacing=28)
-        .resolve_scale(color="independent", shape="independent", size="independent")
+        alt.vconcat(*rows, spacing=28)
+        .resolve_scale(color="independent")
         .configure(background="transparent")
         .configure_view(stroke=None)
         .configure_axis(gridOpacity=1, domain=False, **text)
@@ -88,9 +92,13 @@ def specification(drawn: Scene) -> dict[str, Any]:
     )
     plain: dict[str, Any] = chart.to_dict()
     plain["datasets"] = _datasets(drawn)
-    views = [part["name"] for panel in plain["concat"] for part in panel["layer"] if "name" in part]
+    layers = [part for view in plain["vconcat"][0]["concat"] for part in view["layer"]]
+    views = [part["name"] for part in layers if part.get("name", "").startswith("plane")]  # Altair adds to names
     if views:
-        plain["params"] = [{"name": BRUSH, "select": {"type": "interval"}, "views": views}]
+        plain["params"] = [
+            {"name": BRUSH, "select": {"type": "interval"}, "views": views},
+            {"name": CLICK, "select": {"type": "point", "fields": ["i"], "toggle": False}, "views": views},
+        ]
     return plain
 
 
@@ -99,7 +107,12 @@ def _datasets(drawn: Scene) -> dict[str, list[Datum]]:
     stairs = {f"stairs{k}": staircase(drawn.front, k) for k in drawn.across}
     limits = {f"limits{k}": [{"b": b} for b in bounds] for k, bounds in drawn.limits.items()}
     picked = [d for d in drawn.front if d["pick"]]
-    return {"front": drawn.front, "picked": picked, "cloud": drawn.cloud, **stairs, **limits}
+    kinds = {
+        f"kinds{k}": [{"device": device} | d for device, points in drawn.kinds.items() for d in staircase(points, k)]
+        for k in drawn.across
+    }
+    axes = {"axes": axis_data(drawn.axes)}
+    return {"front": drawn.front, "picked": picked, "cloud": drawn.cloud, **stairs, **limits, **kinds, **axes}
 
 
 def _chart(name: str) -> Any:
@@ -108,13 +121,13 @@ def _chart(name: str) -> Any:
     return alt.Chart(alt.NamedData(name=name))
 
 
-def _fade(drawn: Scene) -> Any:
+def _fade(drawn: Scene, full: float = 0.95) -> Any:
     """Opacity of a point: faint outside what is picked."""
     import altair as alt
 
     if not drawn.across:
-        return alt.value(0.95)
-    return alt.condition(alt.selection_interval(name=BRUSH), alt.value(0.95), alt.value(0.12))
+        return alt.value(full)
+    return alt.condition(alt.selection_interval(name=BRUSH), alt.value(full), alt.value(full / 8))
 
 
 def _faint() -> Any:
@@ -162,6 +175,7 @@ def _plane(drawn: Scene, k: int) -> Any:
     stairs = _chart(f"stairs{k}")
     line = stairs.mark_line(interpolate="step-after", strokeWidth=1.4, opacity=0.8, color=FAINT)
     layers.append(line.encode(x=x, y=y, order=alt.Order("i", type="quantitative")))
+    layers += _kinds(drawn, k, x, y)
     for j, kind, channel in ((k, alt.X, "x"), (0, alt.Y, "y")):
         if drawn.limits.get(j):
             rule = _chart(f"limits{j}")
@@ -178,28 +192,64 @@ def _plane(drawn: Scene, k: int) -> Any:
     return alt.layer(*layers).properties(title=title, width=420, height=320)
 
 
+def _kinds(drawn: Scene, k: int, x: Any, y: Any) -> list[Any]:
+    """The best fleets of one device each, as a line with its name at the end."""
+    import altair as alt
+
+    layers = []
+    for device in drawn.kinds:
+        line = _chart(f"kinds{k}").transform_filter(f"datum.device === {json.dumps(device)}")
+        style = line.mark_line(interpolate="step-after", strokeWidth=1.8, strokeDash=[2, 2], color=FAINT)
+        layers.append(style.encode(x=x, y=y, order=alt.Order("i", type="quantitative")))
+        last = line.transform_joinaggregate(last="max(i)").transform_filter("datum.i === datum.last")
+        text = last.mark_text(align="right", dx=-3, dy=-7, fontSize=11)
+        layers.append(
+            text.encode(x=x, y=y, text=alt.value(f"{device} alone")).properties(name=f"end_of_line{k}x{len(layers)}")
+        )
+    return layers
+
+
+def _parallel(drawn: Scene) -> Any:
+    """How the frontier's designs are made up."""
+    return panel(
+        drawn.axes,
+        lines=_chart("front"),
+        picked=_chart("picked"),
+        texts=_chart("axes"),
+        opacity=_fade(drawn, 0.45),
+        colour=_colour(drawn, drawn.across[0] if drawn.across else 0, legend=False),
+        tooltip=_tooltip(drawn),
+    )
+
+
 def _points(drawn: Scene, k: int) -> Any:
     """The frontier's marks, still without a place."""
     import altair as alt
 
-    others = [j for j in range(len(drawn.objectives)) if j not in (0, k)]
-    colour: Any = alt.value(RAMP[-1])
-    if others:
-        colour = alt.Color(
-            f"o{others[0]}",
-            type="quantitative",
-            title=axis_title(drawn.objectives[others[0]], drawn.paradigm),
-            scale=alt.Scale(range=list(RAMP)),
-            legend=alt.Legend(gradientLength=180, tickCount=4),
-        )
     shapes = alt.Scale(domain=list(SHAPES), range=["diamond", "circle"])
     marks = _chart("front").mark_point(filled=True, size=62)
     return marks.encode(
-        color=colour,
+        color=_colour(drawn, k, legend=True),
         tooltip=_tooltip(drawn),
         shape=alt.Shape("shape", type="nominal", legend=None, scale=shapes),
         opacity=_fade(drawn),
     ).properties(name=f"plane{k}")
+
+
+def _colour(drawn: Scene, k: int, *, legend: bool) -> Any:
+    """Colour by the first objective that is neither of a plane's axes."""
+    import altair as alt
+
+    others = [j for j in range(len(drawn.objectives)) if j not in (0, k)]
+    if not others:
+        return alt.value(RAMP[-1])
+    return alt.Color(
+        f"o{others[0]}",
+        type="quantitative",
+        title=axis_title(drawn.objectives[others[0]], drawn.paradigm),
+        scale=alt.Scale(range=list(RAMP)),
+        legend=alt.Legend(gradientLength=180, tickCount=4) if legend else None,
+    )
 
 
 def _picked(x: Any, y: Any, tooltip: list[Any], *, name: bool = False) -> list[Any]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from dse.report.layout import short_layout
-from dse.report.numbers import number
+from dse.report.numbers import number, shown_unit
 from dse.report.rows import Row, cell, part_list, ratio_text
 from dse.report.words import axis_title, words_of
 from dse.resolve import Study
 
 TABLE_ROWS: Final = 200
+SCRIPT_ROWS: Final = 10_000
+"""Rows that a selection in the charts can bring into the table; of more, an even share."""
 SAME_DIGITS: Final = 12
 """Objectives that agree in so many figures are equal: what remains is the order of additions."""
 TABLE_COLUMNS: Final = (
@@ -94,31 +97,55 @@ class FrontierTable:
     """What the page's frontier table prints."""
 
     heads: list[str]
-    rows: list[tuple[bool, list[str]]]
-    """Whether it is the recommended one, and the cells as text."""
+    rows: list[tuple[int, bool, list[str]]]
+    """Position among the distinct points, whether it is the recommended one, and the cells as text."""
     total: int
     n_designs: int
 
 
 def frontier_table(study: Study, distinct: Distinct) -> FrontierTable:
     """At most 200 rows, spread evenly over the frontier."""
-    frame, paradigm = distinct.frame, study.envelope.paradigm
-    extra = [o for o in study.envelope.objectives.names if o not in TABLE_COLUMNS]
-    columns = [c for c in (*extra, *TABLE_COLUMNS) if c in frame]
-    columns += [c for c in TEXT_COLUMNS if c in frame and frame[c].nunique() > 1]
-    sure = "throughput_low_tok_s" in frame and "throughput_tok_s" in columns
-    heads = ["Design", words_of(paradigm).layout, "Link", "GPU : WSE"]
-    heads += [SHORT_HEADS.get(c) or axis_title(c, paradigm) for c in columns]
-    if sure:
-        columns.insert(columns.index("throughput_tok_s") + 1, INTERVAL)
-        heads.insert(4 + columns.index(INTERVAL), "80 %")
+    frame = distinct.frame
+    columns, heads = _columns(study, frame)
     rows = []
     for i in spread(len(distinct.ties), TABLE_ROWS, distinct.pick):
         row = frame.iloc[i]
-        rows.append((i == distinct.pick, _cells(study, row, columns, distinct.ties[i])))
-    return FrontierTable(
-        heads=[*heads, "Bottleneck", "Ties"], rows=rows, total=len(distinct.ties), n_designs=sum(distinct.ties)
-    )
+        rows.append((i, i == distinct.pick, _cells(study, row, columns, distinct.ties[i])))
+    return FrontierTable(heads=heads, rows=rows, total=len(distinct.ties), n_designs=sum(distinct.ties))
+
+
+def _columns(study: Study, frame: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Result columns of the table, and the heads of all its columns."""
+    paradigm = study.envelope.paradigm
+    extra = [o for o in study.envelope.objectives.names if o not in TABLE_COLUMNS]
+    columns = [c for c in (*extra, *TABLE_COLUMNS) if c in frame]
+    columns += [c for c in TEXT_COLUMNS if c in frame and frame[c].nunique() > 1]
+    heads = ["Design", words_of(paradigm).layout, "Link", "GPU : WSE"]
+    heads += [SHORT_HEADS.get(c) or axis_title(c, paradigm) for c in columns]
+    if "throughput_low_tok_s" in frame and "throughput_tok_s" in columns:
+        columns.insert(columns.index("throughput_tok_s") + 1, INTERVAL)
+        heads.insert(4 + columns.index(INTERVAL), "80 %")
+    return columns, [*heads, "Bottleneck", "Ties"]
+
+
+def all_rows(study: Study, distinct: Distinct) -> dict[str, Any]:
+    """Every row of the table, as the page's script shows those that are picked in a chart.
+
+    `cells` are texts as in the table, `values` the objectives in the charts' units, `names` their fields there.
+    """
+    kept = spread(len(distinct.ties), SCRIPT_ROWS, distinct.pick)
+    frame = distinct.frame.iloc[kept]
+    objectives = [o for o in study.envelope.objectives.names if o in frame]
+    columns = _columns(study, frame)[0]
+    values = np.column_stack([frame[o].to_numpy(dtype=np.float64) * shown_unit(o)[0] for o in objectives])
+    return {
+        "names": [f"o{k}" for k in range(len(objectives))],
+        "rows": kept,
+        "pick": distinct.pick,
+        "most": TABLE_ROWS,
+        "values": [[v if math.isfinite(v) else None for v in row] for row in values.tolist()],
+        "cells": [_cells(study, frame.iloc[k], columns, distinct.ties[i]) for k, i in enumerate(kept)],
+    }
 
 
 def _interval(row: Row) -> str:

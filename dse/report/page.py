@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from markupsafe import Markup
 
 from dse.explore import Result
 from dse.files import write_whole
-from dse.report.charts import figures
+from dse.report.charts import figures, script_safe
 from dse.report.designs import (
     bill_of_materials,
     columns_of,
@@ -20,13 +21,13 @@ from dse.report.designs import (
     port_warnings,
     verdict_tag,
 )
-from dse.report.frontier_rows import distinct_rows, frontier_table
+from dse.report.frontier_rows import all_rows, distinct_rows, frontier_table
 from dse.report.layout import setup
+from dse.report.panels import explained
 from dse.report.proof import GRADES, convergence_rows, evidence, method_lines, study_text
 from dse.report.relaxed import relaxation_text
 from dse.report.rows import Row, part_list
 from dse.report.trust import trust
-from dse.report.why import why
 from dse.report.words import glossary
 from dse.verdict import Verdict, study_verdict
 
@@ -58,6 +59,7 @@ def context(result: Result) -> dict[str, Any]:
     pick = int(info["recommended"]["position"]) if row is not None else -1
     distinct = distinct_rows(result.frontier, study.envelope.objectives.names, pick)
     charts = figures(result, distinct)
+    panels = explained(result, distinct)
     return {
         "name": study.name,
         "paradigm": study.envelope.paradigm,
@@ -69,14 +71,17 @@ def context(result: Result) -> dict[str, Any]:
         "charts": charts,
         "spec": Markup(charts.spec) if charts else "",
         "bundle": Markup(vega_bundle()) if charts else "",
-        "why": why(result),
+        "explained": panels,
+        "why_spec": Markup(panels.spec) if panels else "",
+        "rows": Markup(script_safe(all_rows(study, distinct))),
+        "script": Markup((HERE / "page.js").read_text(encoding="utf-8")),
         "trust": trust(study, info, None if row is None else {str(k): v for k, v in row.items()}),
         "table": frontier_table(study, distinct),
         "objectives": study.envelope.objectives,
         "method": method_lines(info),
         "convergence": convergence_rows(info),
         "study_text": study_text(study),
-        "evidence": evidence(study),
+        "evidence": evidence(study, date.today()),
         "raw_links": study.problem.raw_links,
         "grades": GRADES,
         "glossary": glossary(study.envelope.paradigm),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import calendar
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Final
 
 import tomli_w
@@ -14,6 +16,9 @@ from dse.report.numbers import duration, number
 from dse.resolve import Study
 
 ESTIMATE: Final = "D"
+PRICES: Final = ("rental", "capex", "price")
+"""How the parameters that are prices begin."""
+OLD_DAYS: Final = 180
 FROM_FILE: Final = "From file: every number is the file's own."
 GRADES: Final = (
     ("A", "measured, a published configuration, or by definition"),
@@ -58,6 +63,8 @@ class Evidence:
 
     tables: list[FactTable]
     citations: list[tuple[str, str]]
+    old_prices: list[str]
+    """Prices seen more than 180 days before the page was made."""
 
     @property
     def n_facts(self) -> int:
@@ -139,8 +146,8 @@ def study_text(study: Study) -> str:
     return tomli_w.dumps(study.portable()[0])
 
 
-def evidence(study: Study) -> Evidence:
-    """Every catalogue fact behind the study."""
+def evidence(study: Study, today: date) -> Evidence:
+    """Every catalogue fact behind the study, and which prices are old on a day."""
     catalog = load_catalog()
     cited: dict[str, int] = {}
     asked = study.envelope.model_dump()
@@ -154,7 +161,30 @@ def evidence(study: Study) -> Evidence:
         tables.append(_table("Model", model, catalog.facts_of("models", model), cited))
     unique = {(t.kind, t.name): t for t in tables}
     citations = [(source, catalog.citations.get(source, source)) for source in cited]
-    return Evidence(tables=list(unique.values()), citations=citations)
+    old = [
+        f"{r.parameter} of {t.name}, {r.date}"
+        for t in unique.values()
+        for r in t.rows
+        if r.parameter.startswith(PRICES) and age_days(r.date, today) > OLD_DAYS
+    ]
+    return Evidence(tables=list(unique.values()), citations=citations, old_prices=old)
+
+
+def age_days(seen: str, today: date) -> int:
+    """Least age of a number dated to a year, a month or a day; 0 where the date says nothing.
+
+    >>> [age_days(seen, date(2026, 12, 1)) for seen in ("2025", "2026-05", "2026-11-30", "2026", "")]
+    [335, 184, 1, 0, 0]
+    """
+    parts = [int(p) for p in seen.split("-") if p.isdigit()]
+    if not parts:
+        return 0
+    year, month = parts[0], parts[1] if len(parts) > 1 else 12
+    try:
+        last = date(year, month, parts[2] if len(parts) > 2 else calendar.monthrange(year, month)[1])
+    except (ValueError, calendar.IllegalMonthError):
+        return 0
+    return max((today - last).days, 0)
 
 
 def _device_table(catalog: Catalog, study: Study, device: str, profile: str, cited: dict[str, int]) -> FactTable:

@@ -159,7 +159,7 @@ def _summary(rows: Sequence[TrustRow], found: Mapping[str, Any], row: Mapping[st
         return words
     ends = {key: number(float(found[key])) for key in found if key.endswith(("_tok_s", "_usd_per_h"))}
     return (
-        f"{words} With 80 % of measured times within the factors below, the recommended design gives "
+        f"{words} With 80 % of measured times within the factors of the measurements, the recommended design gives "
         f"{ends['throughput_low_tok_s']} to {ends['throughput_high_tok_s']} tok/s. Over the range of the pools' "
         f"prices it costs {ends['cost_low_usd_per_h']} to {ends['cost_high_usd_per_h']} USD/h."
     )

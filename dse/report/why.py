@@ -1,4 +1,4 @@
-"""Why this point: what each pool does with its time and memory, the system's bounds, and one step more."""
+"""Why a point: what each pool does with its time and memory, the system's bounds, and one step more."""
 
 from __future__ import annotations
 
@@ -74,13 +74,15 @@ class Why:
     """What the least raise of each limit would let in."""
     drift: str
     """Set where today's score differs from the run's: the catalogue or the model has changed since."""
+    detail: Mapping[str, Any]
+    """The explanation itself, for the charts."""
 
 
-def why(result: Result) -> Why | None:
-    """Explains the recommended row; None where there is none or the study cannot score it any more."""
-    row = result.recommended
-    if row is None:
-        return None
+def why(result: Result, row: Row, *, recommended: bool) -> Why | None:
+    """Explains a row of the frontier; None where the study cannot score it any more.
+
+    What a limit or a bottleneck is worth is known of the recommended one only.
+    """
     try:
         frame, detail = explain(result.study, result.study.space.settings_of({str(k): v for k, v in row.items()}))
         more = one_more(result.study, row)
@@ -94,9 +96,10 @@ def why(result: Result) -> Why | None:
         system=system_lines(system, paradigm),
         link=link_bar(system),
         more=[more_line(m, row) for _, m in more.iterrows()],
-        worth=worth_of(result, row),
-        raised=[raised_line(r, paradigm) for r in result.info.get("raised_limits", [])],
+        worth=worth_of(result, row) if recommended else [],
+        raised=[raised_line(r, paradigm) for r in result.info.get("raised_limits", [])] if recommended else [],
         drift=_drift(frame.iloc[0], row),
+        detail=detail,
     )
 
 
