@@ -109,7 +109,7 @@ def _roofline(pools: Sequence[str]) -> Any:
 
     scale = alt.Scale(type="log", domain=[LEAST, 1 / LEAST], nice=False)
     x = alt.X("x", type="quantitative", scale=scale, title="arithmetic over memory time",
-              axis=alt.Axis(values=[0.001, 0.01, 0.1, 1, 10, 100, 1000], format="~g"))  # fmt: skip
+              axis=alt.Axis(values=[0.001, 0.01, 0.1, 1, 10, 100, 1000], format="~g", labelOverlap=True))  # fmt: skip
     y = alt.Y("y", type="quantitative", scale=alt.Scale(type="log", domain=[0.01, 1.25], nice=False, clamp=True),
               title="share of the time in arithmetic [%]",
               axis=alt.Axis(values=[0.01, 0.03, 0.1, 0.3, 1], labelExpr="format(datum.value * 100, '~g')"))  # fmt: skip
