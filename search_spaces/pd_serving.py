@@ -35,7 +35,7 @@ from .grid import Grid, Unit
 from .grid_space import GridSpace
 from .pd_serving_design import ServingDesign
 from .pd_serving_links import link_texts, settings_of_links, unnumbered, wiring_on_offer
-from .pd_serving_options import Regime, build_system, is_legal, pool_options
+from .pd_serving_options import Regime, build_system, is_legal, place_of, pool_options
 from .pd_serving_problem import ServingProblem
 from .pd_serving_study import Routing
 from .space import Pruned, Step, Yardstick, largest_ratio, purchase_step
@@ -60,6 +60,8 @@ YARDSTICK_BASE = {
 SCREENED = ("requests_s", "throughput_tok_s", "input_tok_s", "cost_usd_per_h", "power_w")
 """Columns of a screen."""
 FEW_LINKS = 16
+TABLES_KEPT = 20_000
+"""Options of all pools up to which a single design is read from the study's tables: these take a second at most."""
 
 
 class ServingSpace(GridSpace):
@@ -336,13 +338,30 @@ class ServingSpace(GridSpace):
         Values outside the axes are allowed; a link between the study's raw bandwidths too.
         """
         design = ServingDesign(self.problem, settings)
-        system = build_system(design.problem, design.wiring, design.regime, design.pools)
-        rows = np.zeros((len(self.problem.pools), 1), dtype=np.int64)
-        link = np.zeros(1, dtype=np.int64)
+        space, system, rows, link = self._on_axes(design) or self._off_axes(design)
         found = evaluate(system, rows, link)
-        columns = ServingSpace(design.problem)._columns(design.regime, system, rows, link, found)
+        columns = space._columns(design.regime, system, rows, link, found)
         detail = explanation(system, rows, link, found, self.pool_names)
         return {"design_id": np.array(["set"], dtype=object), **columns}, detail
+
+    def _on_axes(self, design: ServingDesign) -> tuple[ServingSpace, System, Ints, Ints] | None:
+        """Where the study's own tables hold a design, if they do and all pairs share a link: nothing is built again."""
+        options = self.options.get(design.regime.routing, ())
+        shared = design.problem.links is self.problem.links and not (design.wiring.per_pair or self.wiring.per_pair)
+        if not shared or design.regime not in self.regimes or sum(map(len, options)) > TABLES_KEPT:
+            return None
+        places = [place_of(o, one) for o, one in zip(options, design.pools, strict=True)]
+        if None in places:
+            return None
+        link = np.array([design.wiring.option[0].max()], dtype=np.int64)
+        rows = np.array(places, dtype=np.int64)[:, None]
+        return self, self.system(self.regimes.index(design.regime)), rows, link
+
+    def _off_axes(self, design: ServingDesign) -> tuple[ServingSpace, System, Ints, Ints]:
+        """Tables of one design alone."""
+        system = build_system(design.problem, design.wiring, design.regime, design.pools)
+        rows, link = np.zeros((len(self.problem.pools), 1), dtype=np.int64), np.zeros(1, dtype=np.int64)
+        return ServingSpace(design.problem), system, rows, link
 
     def settings_of(self, row: Mapping[str, Any]) -> dict[str, str]:
         """The `--set` keys that give a frame's row again."""

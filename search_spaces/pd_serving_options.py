@@ -72,6 +72,16 @@ def absent_setting(offer: PoolOffer) -> tuple[int, int, int, int, int]:
     return (0, offer.instance_size[0], BOTH, offer.prefill_batch[0], max(offer.max_decode_batch))
 
 
+def place_of(options: Settings, one: Settings) -> int | None:
+    """Position of a single setting among a pool's options; None where they lack it."""
+    same = np.ones(len(options), dtype=np.bool_)
+    for name in ("n", "g", "role", "prefill_batch", "max_decode_batch"):
+        if name == "n" or one.n[0] > 0:  # the settings of a pool that is not bought do not matter
+            same &= getattr(options, name) == getattr(one, name)[0]
+    found = np.flatnonzero(same)
+    return int(found[0]) if len(found) else None
+
+
 def physics(problem: ServingProblem, offer: PoolOffer, precision: Precision) -> PoolPhysics:
     """A pool's shared pieces under one precision."""
     return PoolPhysics(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+import pandas as pd
 import pyomo.environ as pyo
 import pytest
 from conftest import small_study
@@ -19,6 +20,7 @@ from pyomo.repn import generate_standard_repn
 from dse.columns import limit_sense
 from dse.paradigms import PARADIGMS
 from dse.resolve import Study
+from dse.scoring import explain, score_index
 
 THREE = small_study(
     pool=[
@@ -231,3 +233,28 @@ def test_importing_dse_is_fast_because_heavy_libraries_wait() -> None:
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("routing", ["split", "work_stealing"])
+def test_a_design_read_from_the_tables_is_the_design_scored_alone(
+    routing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study.from_dict(small_study(limits={"ttft_p99_s": 60.0}) | {"link": {"bandwidth_gb_s": [25, 100]}})
+    raw = study.envelope.model_dump(mode="json", exclude_unset=True)
+    raw["workload"]["routing"] = routing
+    study = Study.from_dict(raw)
+    index = np.arange(study.space.n_designs)
+    index = index[study.space.legal(index)]
+    frame = score_index(study, index[:: max(len(index) // 40, 1)])
+    for _, row in frame.iterrows():
+        settings = study.space.settings_of({str(k): v for k, v in row.items()})
+        read, told = explain(study, settings)
+        with monkeypatch.context() as patch:
+            patch.setattr("search_spaces.pd_serving.TABLES_KEPT", 0)
+            alone, told_alone = explain(Study.from_dict(raw), settings)
+        pd.testing.assert_frame_equal(read, alone, rtol=1e-12)
+        assert set(told["pools"]) == set(told_alone["pools"])
+        system, system_alone = (
+            {k: -1.0 if v is None else v for k, v in d["system"].items()} for d in (told, told_alone)
+        )
+        assert system == pytest.approx(system_alone, rel=1e-12)

@@ -21,6 +21,8 @@ DESIGN: Final = "design"
 COLOURS: Final = ("#2f7fc1", "#cf5c36", "#2c8c6c", "#8d49b4", "#a8791c", "#b84a7f", "#4b7a8c", "#7a6a58")
 LEAST: Final = 1e-3
 """Left end of the roofline, and its lowest share."""
+BROKEN: Final = "length(datum.label) > 9 ? split(datum.label, '-') : datum.label"
+"""A long name of a pool takes a line for each of its parts."""
 BILLS: Final = ("cost_usd_per_h", "power_w")
 
 Datum = dict[str, Any]
@@ -134,7 +136,7 @@ def _waterfall(what: str, title: str) -> Any:
     unit = shown_unit(what)[1]
     data = _of_design("steps").transform_filter(f"datum.what === '{what}'")
     x = alt.X("part", type="nominal", sort=alt.EncodingSortField("k"), title=None,
-              axis=alt.Axis(labelAngle=0, labelExpr="split(datum.label, '-')"))  # fmt: skip
+              axis=alt.Axis(labelAngle=0, labelExpr=BROKEN))  # fmt: skip
     tooltip = [alt.Tooltip("part", type="nominal", title="Part"), alt.Tooltip("text", type="nominal", title=title)]
     bars = data.mark_bar(size=38).encode(
         x=x,
