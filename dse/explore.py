@@ -6,7 +6,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from dse.recommend import recommend
 from dse.relaxation import in_words, relaxations
 from dse.resolve import Study
 from dse.scoring import bounds_of, on_grid, score_index, violation
+from dse.sensitivity import sensitivity
 from dse.uncertainty import trust, with_intervals, with_intervals_of
 from dse.verdict import study_verdict
 from dse.whatif import raised_limits
@@ -191,6 +192,14 @@ def run(
     info["intervals_s"] = time.perf_counter() - started
     info["baselines"] = baselines(study, stop) if len(frontier) and not stop.reason else []
     return Result(study=study, frontier=frontier, candidates=candidates, info=info)
+
+
+def with_what_if(result: Result, stop: Stop) -> Result:
+    """The run with what turning each number would change, as far as the stop allows; as it is without a pick."""
+    row = result.recommended
+    if row is None or not result.complete:
+        return result
+    return replace(result, info=result.info | {"sensitivity": sensitivity(result.study, row, stop)})
 
 
 def _identity(study: Study, method: str) -> dict[str, Any]:

@@ -58,4 +58,9 @@ def _write_files(result: Result, folder: Path) -> None:
     write_whole(folder / "frontier.csv", result.frontier.to_csv(index=False))
     with whole(folder / "candidates.parquet") as beside:
         result.candidates.to_parquet(beside, index=False)
+    write_info(result, folder)
+
+
+def write_info(result: Result, folder: Path) -> None:
+    """Writes run.json alone, in the place of the old one."""
     write_whole(folder / "run.json", json.dumps(json_safe(result.info), indent=2))

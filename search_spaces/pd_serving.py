@@ -35,7 +35,7 @@ from .grid import Grid, Unit
 from .grid_space import GridSpace
 from .pd_serving_design import ServingDesign
 from .pd_serving_links import link_texts, settings_of_links, unnumbered, wiring_on_offer
-from .pd_serving_options import Regime, build_system, is_legal, place_of, pool_options
+from .pd_serving_options import Regime, build_system, is_legal, known_table, place_of, pool_options
 from .pd_serving_problem import ServingProblem
 from .pd_serving_study import Routing
 from .space import Pruned, Step, Yardstick, largest_ratio, purchase_step
@@ -137,14 +137,14 @@ class ServingSpace(GridSpace):
         if regime not in self._systems:
             r, known = self.regimes[regime], self._like
             tables = [
-                known.system(regime).tables[p] if known and known.problem.pools[p] is offer else None
-                for p, offer in enumerate(self.problem.pools)
+                known_table(known.problem, self.problem, p, known.system(regime).tables[p]) if known else None
+                for p in range(len(self.problem.pools))
             ]
             self._systems[regime] = build_system(self.problem, self.wiring, r, self.options[r.routing], tables)
         return self._systems[regime]
 
     def varied(self, problem: ServingProblem) -> ServingSpace:
-        """The space of a problem that differs in some pools; tables of pools that are the same object are shared."""
+        """The space with other pools, links or site; tables of pools that differ in price at most are shared."""
         return ServingSpace(problem, like=self)
 
     def listed(self, regime: int) -> list[Bools]:

@@ -8,7 +8,7 @@ no design appears twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +93,26 @@ def physics(problem: ServingProblem, offer: PoolOffer, precision: Precision) -> 
         hit_frac=problem.hit_frac,
         reserve_frac=offer.reserve_frac,
     )
+
+
+def known_table(known: ServingProblem, wanted: ServingProblem, pool: int, table: PoolTable) -> PoolTable | None:
+    """A pool's table for another problem, if the pool is the same there but for price and site; None if it is not.
+
+    The problems may differ in pools, links and site only. Links enter a table where there is a TTFT limit.
+    """
+    before, after = known.pools[pool], wanted.pools[pool]
+    if wanted.links is not known.links and np.isfinite(wanted.limits.ttft_p99_s):
+        same = (getattr(wanted.links, name) == getattr(known.links, name) for name in ("byte_s", "latency_s"))
+        if not all(part.all() for part in same):
+            return None
+    if after is before and wanted.site == known.site:
+        return table
+    alike = all(getattr(before, f.name) is getattr(after, f.name) for f in fields(before) if f.name != "device")
+    prices = {"rental_usd_per_h", "capex_usd", "rental_range_usd_per_h", "capex_range_usd"}
+    physics = [f.name for f in fields(before.device) if f.name not in prices]
+    if not alike or any(getattr(before.device, name) is not getattr(after.device, name) for name in physics):
+        return None
+    return replace(table, bill=pool_bill(after.device, wanted.site, table.settings.n, after.owned))
 
 
 def build_system(

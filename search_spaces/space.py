@@ -118,7 +118,7 @@ class Space(Protocol):
         ...
 
     def varied(self, problem: Any) -> Space:
-        """The space of a problem that differs from this one's in the numbers of some devices, and in nothing else."""
+        """The space of a problem that differs in numbers of devices, of the links or of the site only."""
         ...
 
     def n_units(self) -> int:

@@ -78,7 +78,7 @@ class TrainingSpace(GridSpace, Generic[Problem, System, Scored]):
         self._best: dict[float, tuple[float, float]] = {}
 
     def varied(self, problem: Problem) -> Self:
-        """The space of a problem that differs in the numbers of some devices."""
+        """The space of a problem that differs in the numbers of some devices, of the links or of the site."""
         return type(self)(problem)
 
     # -- what a paradigm says ---------------------------------------------------------------------

@@ -44,17 +44,22 @@ def run(
     method: Annotated[MethodName | None, typer.Option(help="Overrides search.method of the study.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Overrides compute.workers of the study.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a stopped run of this folder was.")] = False,
+    what_if: Annotated[
+        bool,
+        typer.Option("--what-if/--no-what-if", help="Turn prices, links and times to see what moves; 10 s at most."),
+    ] = True,
     progress: Annotated[ProgressKind, typer.Option(help="Progress on stderr.")] = ProgressKind.bar,
     as_json: AsJson = False,
 ) -> None:
     """Explore a study: exact frontier, run folder, report. The main job."""
-    from dse.explore import CHECKPOINT
+    from dse.explore import CHECKPOINT, with_what_if
     from dse.explore import run as explore
     from dse.jobs import folder_name
-    from dse.progress import Stop
+    from dse.progress import PartStop, Stop
     from dse.report import write_whole_run
     from dse.resolve import Study
     from dse.run_folder import refuse_foreign
+    from dse.sensitivity import MOST_S
 
     loaded = Study.load(study)
     folder = out or Path("runs") / folder_name(loaded.name)
@@ -76,6 +81,10 @@ def run(
             typer.echo(f"stopped by {stop.reason}; writing what was found{onward}", err=True)
         if not as_json:
             _print(result)
+        if what_if and not stop.reason:
+            result = with_what_if(result, PartStop(time_limit_s=MOST_S, whole=stop))
+        if not as_json:
+            _print_what_if(result)
         page = write_whole_run(result, folder)
     if as_json:
         typer.echo(json.dumps(_as_json(result, folder), indent=2))
@@ -195,6 +204,16 @@ def _print_pick(result: Result) -> None:
     out.print(f"Does mixing pay? {verdict['word']}{caveat}. {verdict['sentence']}", markup=False, soft_wrap=True)
     for warning in port_warnings(row, study.space.pool_names):
         out.print(f"  note: {warning}", markup=False)
+
+
+def _print_what_if(result: Result) -> None:
+    """At most three break-evens; the page has all."""
+    from dse.cli.tables import console
+    from dse.report.sensitivity import printed_lines
+
+    found = result.info.get("sensitivity")
+    for line in printed_lines(found) if found else ():
+        console().print(f"What if: {line}", markup=False, soft_wrap=True)
 
 
 def _print_one_more(result: Result) -> None:

@@ -27,6 +27,7 @@ from dse.report.panels import explained
 from dse.report.proof import GRADES, convergence_rows, evidence, method_lines, study_text
 from dse.report.relaxed import relaxation_text
 from dse.report.rows import Row, part_list
+from dse.report.sensitivity import what_if
 from dse.report.trust import trust
 from dse.report.words import glossary
 from dse.verdict import Verdict, study_verdict
@@ -60,6 +61,7 @@ def context(result: Result) -> dict[str, Any]:
     distinct = distinct_rows(result.frontier, study.envelope.objectives.names, pick)
     charts = figures(result, distinct)
     panels = explained(result, distinct)
+    turned = what_if(info)
     return {
         "name": study.name,
         "paradigm": study.envelope.paradigm,
@@ -72,6 +74,8 @@ def context(result: Result) -> dict[str, Any]:
         "spec": Markup(charts.spec) if charts else "",
         "bundle": Markup(vega_bundle()) if charts else "",
         "explained": panels,
+        "what_if": turned,
+        "tornado_spec": Markup(turned.spec) if turned else "",
         "why_spec": Markup(panels.spec) if panels else "",
         "rows": Markup(script_safe(all_rows(study, distinct))),
         "script": Markup((HERE / "page.js").read_text(encoding="utf-8")),
