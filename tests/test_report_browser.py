@@ -16,8 +16,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from dse.explore import Result, run
+from dse.compare import compare
+from dse.explore import Result, run, with_what_if
+from dse.progress import Stop
 from dse.report import write_report
+from dse.report.compare import write_comparison
 from dse.report.frontier_rows import distinct_rows
 from dse.resolve import Study
 
@@ -47,7 +50,7 @@ def explored(**changes: Any) -> Result:
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return explored()
+    return with_what_if(explored(), Stop())
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +110,7 @@ def test_it_opens_from_disk_without_network_and_is_readable(
 ) -> None:
     page, wrong = opened(browser, file, viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.wait_for_selector("#why-charts svg.marks")
+    page.wait_for_selector("#tornado svg.marks")
     assert wrong == []
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     found = Axe().run(page, options={"resultTypes": ["violations"]})
@@ -175,6 +179,21 @@ def test_the_keyboard_reaches_the_recommended_design_and_the_others(browser: Bro
     assert page.evaluate("document.activeElement.id") == "design"
     assert wrong == []
     page.context.close()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_comparison_opens_and_is_readable_too(
+    browser: Browser, result: Result, tmp_path: Path, width: int, scheme: str
+) -> None:
+    tighter = explored(limits={"cost_usd_per_h": 250, "power_w": 6e4})
+    file = write_comparison(compare({"now": result, "tighter": tighter}), tmp_path / "comparison.html")
+    page, wrong = opened(browser, file, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    found = Axe().run(page, options={"resultTypes": ["violations"]})
+    page.context.close()
+    assert [(v["id"], [n["html"][:160] for n in v["nodes"]][:3]) for v in found.response["violations"]] == []
+    assert wrong == []
 
 
 def test_print_shows_everything(browser: Browser, file: Path) -> None:
