@@ -11,9 +11,11 @@ from dse.checkpoint import FILE, is_own
 from dse.errors import InputError
 from dse.explore import CHECKPOINT, JOURNAL, Result
 from dse.files import whole, write_whole
+from dse.plan import Plan, plan_of
 from dse.units import json_safe
 
-RUN_FILES = ("study.toml", "frontier.csv", "candidates.parquet", "run.json", "report.html")
+PLAN = "plan.json"
+RUN_FILES = ("study.toml", "frontier.csv", "candidates.parquet", "run.json", PLAN, "report.html")
 
 
 def is_run(folder: Path) -> bool:
@@ -59,6 +61,15 @@ def _write_files(result: Result, folder: Path) -> None:
     with whole(folder / "candidates.parquet") as beside:
         result.candidates.to_parquet(beside, index=False)
     write_info(result, folder)
+    if result.recommended is None:
+        (folder / PLAN).unlink(missing_ok=True)
+    else:
+        write_plan(plan_of(result), folder / PLAN)
+
+
+def write_plan(plan: Plan, path: Path) -> None:
+    """Writes a plan as JSON."""
+    write_whole(path, json.dumps(plan, indent=2) + "\n")
 
 
 def write_info(result: Result, folder: Path) -> None:

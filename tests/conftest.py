@@ -29,3 +29,9 @@ def small_study(**changes: Any) -> dict[str, Any]:
 def small() -> dict[str, Any]:
     """The small study as tables."""
     return small_study()
+
+
+@pytest.fixture(autouse=True)
+def short_what_if(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs by the command look into what-ifs briefly; tests of them ask for what they need."""
+    monkeypatch.setattr("dse.sensitivity.MOST_S", 0.3)

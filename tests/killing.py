@@ -45,7 +45,19 @@ def study_file(folder: Path, *, n_gpu: int = 4000, n_wse: int = 1500, method: st
 
 def start(study: Path, out: Path, *options: str) -> subprocess.Popen[str]:
     """Starts a run."""
-    command = [sys.executable, "-c", DRIVER, "run", str(study), "--out", str(out), "--progress", "none", *options]
+    command = [
+        sys.executable,
+        "-c",
+        DRIVER,
+        "run",
+        str(study),
+        "--out",
+        str(out),
+        "--progress",
+        "none",
+        "--no-what-if",
+        *options,
+    ]
     return subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

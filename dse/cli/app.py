@@ -10,6 +10,7 @@ from dse.cli.batch import batch
 from dse.cli.calibrate import calibrate
 from dse.cli.catalog import catalog
 from dse.cli.check import check, schema
+from dse.cli.export import export
 from dse.cli.paper import paper
 from dse.cli.report import report
 from dse.cli.run import run
@@ -51,6 +52,7 @@ app.command()(check)
 app.command()(schema)
 app.command()(catalog)
 app.command()(report)
+app.command()(export)
 app.command()(paper)
 app.command()(calibrate)
 app.command()(validate)

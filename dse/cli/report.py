@@ -30,6 +30,12 @@ def report(
     what_if: Annotated[
         bool, typer.Option("--what-if", help="First look for every break-even, however long it takes.")
     ] = False,
+    figures: Annotated[
+        Path | None, typer.Option(help="Also write every view as SVG, PDF and PNG into this folder.")
+    ] = None,
+    figure_width_mm: Annotated[float, typer.Option(min=40, max=500, help="Width of these figures.")] = 120.0,
+    csv: Annotated[Path | None, typer.Option(help="Also write the frontier as CSV.")] = None,
+    parquet: Annotated[Path | None, typer.Option(help="Also write the frontier as Parquet.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Rebuild the HTML report of a run, or compare runs."""
@@ -38,33 +44,71 @@ def report(
     if out is not None and (out.name in ("", "..") or (out.exists() and not out.is_file())):
         raise InputError(f"--out {str(out)!r}: name a file of its own for the page")
     if len(folders) > 1:
-        if what_if:
-            raise InputError("--what-if: is for one run; give a single folder")
+        given = {"--what-if": what_if, "--figures": figures, "--csv": csv, "--parquet": parquet}
+        wrong = [name for name, value in given.items() if value]
+        if wrong:
+            raise InputError(f"{', '.join(wrong)}: is for one run; give a single folder")
         _compare(folders, out or Path(COMPARISON), as_json=as_json)
         return
+    result = _rebuild(folders[0], out, what_if=what_if, quiet=as_json)
+    if csv is not None:
+        _write(csv, "--csv", result, lambda path: result.frontier.to_csv(path, index=False), quiet=as_json)
+    if parquet is not None:
+        _write(parquet, "--parquet", result, lambda path: result.frontier.to_parquet(path, index=False), quiet=as_json)
+    if figures is not None:
+        _draw(result, figures, figure_width_mm, quiet=as_json)
     if as_json:
-        raise InputError("--json: is for comparisons; run.json in the folder is the run's own")
-    _rebuild(folders[0], out, what_if=what_if)
+        from dse.cli.run import as_plain
+
+        typer.echo(json.dumps(as_plain(result, folders[0]), indent=2))
 
 
-def _rebuild(folder: Path, out: Path | None, *, what_if: bool) -> None:
-    """The page of one run."""
+def _draw(result: Result, folder: Path, width_mm: float, *, quiet: bool) -> None:
+    """All views as files."""
+    from dse.report.static_figures import write_figures
+
+    files = write_figures(result, folder, width_mm=width_mm)
+    if not quiet:
+        typer.echo(f"Figures: {len(files)} files in {folder}")
+
+
+def _write(path: Path, option: str, result: Result, write: Callable[[Path], object], *, quiet: bool) -> None:
+    """The frontier as a table file, whole or not there."""
+    from dse.errors import InputError
+    from dse.files import whole
+
+    if path.name in ("", "..") or path.is_dir():
+        raise InputError(f"{option} {str(path)!r}: is a folder; name a file")
+    try:
+        with whole(path) as beside:
+            write(beside)
+    except OSError as error:
+        raise InputError(f"{option} {path}: cannot be written: {error.strerror}") from None
+    if not quiet:
+        typer.echo(f"Frontier: {path}, {len(result.frontier)} designs")
+
+
+def _rebuild(folder: Path, out: Path | None, *, what_if: bool, quiet: bool) -> Result:
+    """The page of one run, and the run."""
     from dse.cli.run import signals
     from dse.explore import with_what_if
     from dse.progress import Stop
     from dse.report import load_run, write_report
     from dse.run_folder import write_info
 
-    def work() -> Path:
+    def work() -> tuple[Path, Result]:
         result = load_run(folder)
         if what_if:
             stop = Stop()
             with signals(stop):
                 result = with_what_if(result, stop)
             write_info(result, folder)
-        return write_report(result, out or folder / "report.html")
+        return write_report(result, out or folder / "report.html"), result
 
-    typer.echo(f"Report: {_fitting([folder], work)}")
+    page, result = _fitting([folder], work)
+    if not quiet:
+        typer.echo(f"Report: {page}")
+    return result
 
 
 def _compare(folders: Sequence[Path], out: Path, *, as_json: bool) -> None:

@@ -87,7 +87,7 @@ def run(
             _print_what_if(result)
         page = write_whole_run(result, folder)
     if as_json:
-        typer.echo(json.dumps(_as_json(result, folder), indent=2))
+        typer.echo(json.dumps(as_plain(result, folder), indent=2))
     else:
         typer.echo(f"Report: {page}\nRun folder: {folder}")
     if not result.complete:
@@ -150,7 +150,8 @@ def _json_line(p: Progress) -> None:
     print(progress_json(p), file=sys.stderr, flush=True)
 
 
-def _as_json(result: Result, folder: Path) -> dict[str, Any]:
+def as_plain(result: Result, folder: Path) -> dict[str, Any]:
+    """A run as one object: where it is, run.json, and the frontier's rows."""
     from dse.units import json_safe
 
     frontier = result.frontier.to_dict(orient="records")
