@@ -185,7 +185,9 @@ def _facts(result: Result) -> Record:
     wanted = dict.fromkeys([*names, *study.envelope.objectives.names, *PICK_COLUMNS])
     pick = {name: row[name] for name in wanted if name in row.index}
     record["pick"] = json_safe({"design_id": row["design_id"], "design": in_words(study, row), **pick})
-    record["pick"]["mixing_pays"] = info["verdict"]["word"]
+    verdict = info["verdict"]
+    of = "" if verdict["of_pick"] or verdict["design_id"] is None else " (not the pick)"
+    record["pick"]["mixing_pays"] = verdict["word"] + of
     return record
 
 

@@ -160,6 +160,7 @@ def run(
     started = time.perf_counter()
     found = EXPLORERS[chosen](study, report, stop, saved)
     wall_s = time.perf_counter() - started + (saved.spent_s if saved else 0.0)
+    stopped = stop.reason  # what comes after only explains a frontier that is found
     frontier = verified(study, found.plans, found.points)
     kept = KEPT_WHEN_STOPPED if stop.reason else KEPT_CANDIDATES
     candidates, advice = _candidates(study, found.plans, frontier, kept), _advice(study, frontier, found.nearest, stop)
@@ -170,8 +171,8 @@ def run(
         "paradigm": study.envelope.paradigm,
         "method": chosen,
         "method_reason": why,
-        "complete": not stop.reason and not found.proof.get("unproven"),
-        "stopped": stop.reason,
+        "complete": not stopped and not found.proof.get("unproven"),
+        "stopped": stopped,
         "proof": found.proof,
         "seed": study.envelope.search.seed,
         "workers": study.envelope.compute.workers,
@@ -214,10 +215,12 @@ def _advice(study: Study, frontier: pd.DataFrame, nearest: int, stop: Stop) -> d
         found = diagnose(study, nearest)
         return {"infeasible": {**found, "relaxations": _relaxations(study, found["nearest"], stop)}}
     position, rule = recommend(study, frontier)
+    raised, unanswered = raised_limits(study, frontier, stop)
     pick = {"position": position, "design_id": str(frontier["design_id"].iloc[position]), "rule": rule}
     return {
         "recommended": pick,
-        "raised_limits": raised_limits(study, frontier, stop),
+        "raised_limits": raised,
+        "raised_limits_unanswered": unanswered,
         "marginal": marginal_values(study, frontier.iloc[position])
         if study.space.n_options <= study.paradigm.most_options
         else [],

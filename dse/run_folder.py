@@ -39,6 +39,18 @@ def refuse_foreign(folder: Path) -> None:
         raise InputError(f"--out {str(folder)!r}: holds other files and no run; name a new folder")
 
 
+def ready(folder: Path) -> None:
+    """Makes a folder for a run, before hours are spent on one. InputError where it is another's or not writable."""
+    refuse_foreign(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tried = folder / f".{PLAN}.new"
+        tried.touch()
+        tried.unlink()
+    except OSError as error:
+        raise InputError(f"--out {folder}: cannot be written: {error.strerror}") from None
+
+
 def write_run(result: Result, folder: Path) -> None:
     """Writes all files but the page. Raises InputError where the folder cannot be written."""
     try:

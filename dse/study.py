@@ -157,7 +157,7 @@ def _is_number(value: object) -> bool:
 
 def _limit_faults(name: str, bound: object) -> list[str]:
     if not takes_limit(name):
-        return [unknown_name("limits", "result column", name, NUMERIC_COLUMNS)]
+        return [unknown_name(name, "result column", name, NUMERIC_COLUMNS)]
     if _is_number(bound):
         if limit_sense(name) is None:
             return [f"{name}: the column has no better side; give {{ min = ..., max = ... }}"]

@@ -51,7 +51,11 @@ def faults_of(error: ValidationError, file: str, known_keys: dict[str, list[str]
 
 
 def _lower(message: str) -> str:
-    return message.replace("Input should be", "must be").replace("Value should", "it should")
+    """The library's words as ours; the smallest number that is allowed for what must be above 0 reads as that."""
+    text = message.replace("Input should be", "must be").replace("Value should", "it should")
+    return text.replace("greater than or equal to 0.000000000001", "above 0").replace(
+        "greater than or equal to 1e-12", "above 0"
+    )
 
 
 def _generic(location: tuple[int | str, ...]) -> str:

@@ -151,7 +151,8 @@ def _comparison(word: str, c: float, row: pd.Series[Any], pools: Sequence[str]) 
     idle = [pool for pool in pools if row[f"n_{pool}"] > 0 and _number(row, f"busy_{pool}") == 0]
     standing = f"; {' and '.join(idle)} stands idle in it" if idle else ""
     lone = " Only one of its pools can do the work alone; the others count as nothing in that sum."
-    text = f"The mix gives {c:.3g} times what its pools give side by side: {meaning[word]}{standing}."
+    times = f"{c:.3g} times what" if f"{c:.3g}" != "1" else "as much as"
+    text = f"The mix gives {times} its pools give side by side: {meaning[word]}{standing}."
     return text + (lone if c == _number(row, "gain") else "")
 
 

@@ -13,8 +13,8 @@ from dse.progress import PartStop, Stop, silent
 from dse.resolve import Study
 from dse.scoring import limit_key, score, score_index, score_plans
 
-MOST_S = 30.0
-"""All limits together may take so long by exact programs; what is not proven by then is left out."""
+MOST_S = 10.0
+"""All limits together may take so long by exact programs; what is not proven by then is named."""
 EXPLORED_AGAIN = 5_000_000
 """Spaces up to this size are explored again beyond their limits: a second or two."""
 FASTER = 1e-6
@@ -49,18 +49,19 @@ def one_more(study: Study, row: pd.Series) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def raised_limits(study: Study, frontier: pd.DataFrame, stop: Stop) -> list[dict[str, float | str]]:
+def raised_limits(study: Study, frontier: pd.DataFrame, stop: Stop) -> tuple[list[dict[str, float | str]], list[str]]:
     """For each upper limit on a minimised objective: the least raise that lets a faster design in.
 
     Enumerated with that one limit doubled, or by an exact program without it. Empty for spaces too large for the one
     and without the other, and where a demand asks for the cheapest design and not the fastest. Keys: limit, now,
-    needed, gain (in the first objective) and objective.
+    needed, gain (in the first objective) and objective. And the limits that the time was too short for.
     """
     objectives = study.envelope.objectives
     if study.space.demand or not objectives.maximise or not len(frontier):
-        return []
+        return [], []
     first = objectives.maximise[0]
     rows: list[dict[str, float | str]] = []
+    unanswered: list[str] = []
     best = float(frontier[first].max())
     own = PartStop(time_limit_s=min(MOST_S, stop.left_s), whole=stop)
     for name, (_, high) in study.envelope.limits.bounds().items():
@@ -70,7 +71,9 @@ def raised_limits(study: Study, frontier: pd.DataFrame, stop: Stop) -> list[dict
         if found is not None:
             gain = float(found[first]) - best
             rows.append({"limit": name, "now": high, "needed": float(found[name]), "objective": first, "gain": gain})
-    return rows
+        elif own.asked():
+            unanswered.append(name)
+    return rows, unanswered
 
 
 def enumerable(study: Study) -> bool:

@@ -82,10 +82,10 @@ def test_no_prices_where_the_rate_is_no_linear_program() -> None:
 def test_the_least_raise_of_a_limit_is_the_same_by_program_and_by_enumeration(monkeypatch: pytest.MonkeyPatch) -> None:
     study = Study.from_dict(small_study(limits={"cost_usd_per_h": 100, "power_w": 60e3}))
     frontier = run(study, method="exhaustive").frontier
-    enumerated = raised_limits(study, frontier, Stop())
+    enumerated, _ = raised_limits(study, frontier, Stop())
     monkeypatch.setattr("dse.whatif.EXPLORED_AGAIN", 0)
     assert enumerated
-    solved = {r["limit"]: r for r in raised_limits(study, frontier, Stop())}
+    solved = {r["limit"]: r for r in raised_limits(study, frontier, Stop())[0]}
     for one in enumerated:
         for key in ("needed", "gain"):
             assert solved[one["limit"]][key] == pytest.approx(one[key], rel=1e-9)

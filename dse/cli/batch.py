@@ -49,7 +49,16 @@ def batch(
         typer.echo(json.dumps(_as_json(outcome), indent=2))
     else:
         _print(outcome)
+    if outcome.stopped:
+        _say_stopped(progress, outcome.stopped)
     sys.exit(exit_code(outcome))
+
+
+def _say_stopped(kind: ProgressKind, reason: str) -> None:
+    """That the batch ends early, in words, or as a line of JSON among those of progress."""
+    line = json.dumps({"event": "stopped", "by": reason, "resumable": True})
+    text = line if kind is ProgressKind.json else f"stopped: {reason}; --resume goes on from there"
+    print(text, file=sys.stderr, flush=True)
 
 
 def exit_code(outcome: Outcome) -> int:
@@ -79,7 +88,7 @@ def _voices(kind: ProgressKind, report: Report, n_jobs: int) -> tuple[Told, Repo
     now: dict[str, Any] = {"job": "", "number": 0}
 
     def told(what: str, job: Job, record: Record) -> None:
-        if what != "end":
+        if job.name != now["job"]:  # a job may fail before it starts
             now.update(job=job.name, number=now["number"] + 1)
         if kind is ProgressKind.json:
             line = {"event": what, **now, "of": n_jobs, "status": record["status"], "wall_s": record.get("wall_s")}
@@ -126,6 +135,4 @@ def _print(outcome: Outcome) -> None:
             typer.echo(f"  {record['note']}")
     counts = {status: len(outcome.names(status)) for status in (*b.FINISHED, b.STOPPED, b.FAILED, b.WAITING)}
     typer.echo(f"{len(outcome.jobs)} jobs: " + ", ".join(f"{n} {status}" for status, n in counts.items() if n))
-    if outcome.stopped:
-        typer.echo(f"stopped: {outcome.stopped}; --resume goes on from there", err=True)
     typer.echo(f"Summary: {outcome.folder / 'summary.csv'}")

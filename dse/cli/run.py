@@ -19,6 +19,7 @@ from dse.cli.check import AsJson, StudyPath
 if TYPE_CHECKING:
     from dse.explore import Result
     from dse.progress import Progress, Report, Stop
+    from dse.resolve import Study
 
 
 class MethodName(StrEnum):
@@ -58,12 +59,14 @@ def run(
     from dse.progress import PartStop, Stop
     from dse.report import write_whole_run
     from dse.resolve import Study
-    from dse.run_folder import refuse_foreign
+    from dse.run_folder import ready
     from dse.sensitivity import MOST_S
 
     loaded = Study.load(study)
     folder = out or Path("runs") / folder_name(loaded.name)
-    refuse_foreign(folder)
+    ready(folder)
+    if resume and _finished(loaded, folder, as_json=as_json):
+        return
     stop = Stop(time_limit_s=loaded.envelope.search.time_limit_s)
     with signals(stop):
         with shown(progress) as report:
@@ -77,8 +80,7 @@ def run(
                 resume=resume,
             )
         if stop.reason and not result.complete:
-            onward = "; --resume goes on from there" if (folder / CHECKPOINT).is_dir() else ""
-            typer.echo(f"stopped by {stop.reason}; writing what was found{onward}", err=True)
+            _say_stopped(progress, stop.reason, onward=(folder / CHECKPOINT).is_dir())
         if not as_json:
             _print(result)
         if what_if and not stop.reason:
@@ -94,6 +96,43 @@ def run(
         sys.exit(STOPPED)
     if not len(result.frontier):
         sys.exit(INFEASIBLE)
+
+
+def _finished(study: Study, folder: Path, *, as_json: bool) -> bool:
+    """Whether a folder holds this study's complete run, which is then printed. InputError if it is another study's."""
+    from dse.errors import InputError
+    from dse.report import load_run
+
+    if not (folder / "run.json").is_file():
+        return False
+    result = load_run(folder)
+    if not result.complete:
+        return False  # its checkpoint says whether it is of this study
+    if _question(result.study) != _question(study):
+        raise InputError(f"--resume: {folder} holds a run of another study; give another --out, or no --resume")
+    typer.echo(f"{folder}: the run is complete; nothing is left to do", err=True)
+    if as_json:
+        typer.echo(json.dumps(as_plain(result, folder), indent=2))
+    else:
+        _print(result)
+    if not len(result.frontier):
+        sys.exit(INFEASIBLE)
+    return True
+
+
+def _question(study: Study) -> dict[str, Any]:
+    """What a study asks: all of it but how it is explored, and on what."""
+    return {key: value for key, value in study.portable()[0].items() if key not in ("search", "compute")}
+
+
+def _say_stopped(kind: ProgressKind, reason: str, *, onward: bool) -> None:
+    """That the run ends early, in words, or as a line of JSON among those of progress."""
+    if kind is ProgressKind.json:
+        print(json.dumps({"event": "stopped", "by": reason, "resumable": onward}), file=sys.stderr, flush=True)
+        return
+    typer.echo(
+        f"stopped by {reason}; writing what was found{'; --resume goes on from there' if onward else ''}", err=True
+    )
 
 
 @contextlib.contextmanager
@@ -176,17 +215,20 @@ def _print(result: Result) -> None:
 
 def _print_frontier(result: Result) -> None:
     from dse.cli.tables import MOST_ROWS, console, frontier_table, print_table
-    from dse.report.frontier_rows import distinct_rows
+    from dse.report.frontier_rows import distinct_rows, spread
 
     info, out = result.info, console()
     position = int(info["recommended"]["position"])
     points = distinct_rows(result.frontier, result.study.envelope.objectives.names, position)
     print_table(frontier_table(result.study, points))
-    shown = f" ({MOST_ROWS} shown)" if len(points.ties) > MOST_ROWS else ""
+    n_shown = len(spread(len(points.ties), MOST_ROWS, points.pick))
+    shown = f" ({n_shown} shown)" if n_shown < len(points.ties) else ""
     out.print(
         f"{len(points.ties)} frontier points{shown}, {len(result.frontier)} designs, from {info['candidates']:,} "
         f"candidates, {info['wall_s']:.2f} s, {info['method']}: {info['method_reason']}"
     )
+    if info["proof"]["kind"] == "none" and result.complete and not info["proof"].get("converged"):
+        out.print("The search used up its trials before it settled (search.trials); nothing is proven.")
 
 
 def _print_pick(result: Result) -> None:
@@ -239,6 +281,8 @@ def _print_one_more(result: Result) -> None:
         more = amount(raised["limit"], raised["needed"] - raised["now"])
         gain = amount(raised["objective"], raised["gain"])
         out.print(f"  {raised['limit']} raised by {more}: the fastest design gains {gain}", markup=False)
+    for name in result.info.get("raised_limits_unanswered", ()):
+        out.print(f"  {name} raised: what that lets in was not found in the time for it", markup=False)
 
 
 def _print_infeasible(result: Result) -> None:

@@ -22,6 +22,8 @@ from dse.uncertainty import INTERVALS
 
 CLOUD_POINTS: Final = 3000
 FRONT_POINTS: Final = 1000
+MOST_INTERVALS: Final = 150
+"""Of more points the intervals would hide all else."""
 LIMIT_REACH: Final = 1.5
 """A limit farther out than this many times the largest point is told in words, not drawn."""
 INTERVAL_REACH: Final = 1.35
@@ -86,6 +88,12 @@ def scene(result: Result, distinct: Distinct) -> Scene | None:
     if len(chosen) < len(frame):
         notes.append(f"{len(chosen):,} of {len(frame):,} frontier points are drawn, evenly spread.")
     _clip(front)
+    if len(front) > MOST_INTERVALS:
+        for d in front:
+            if not d["pick"]:
+                d.pop("lo", None)
+                d.pop("hi", None)
+        notes.append("Of so many points only the recommended one shows its interval.")
     drawn = Scene(
         paradigm=study.envelope.paradigm,
         objectives=objectives,

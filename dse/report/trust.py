@@ -151,8 +151,9 @@ MOST_SHARE: Final = 3.0
 
 
 def _summary(rows: Sequence[TrustRow], found: Mapping[str, Any], row: Mapping[str, Any] | None) -> str:
-    unknown = [f"{r.phase} of {r.pool} ({UNMEASURED[r.measured]})" for r in rows if r.measured in UNMEASURED]
-    words = "Times of every pool were compared with measurements of its device."
+    bought = [r for r in rows if row is None or float(row.get(f"n_{r.pool}", 1)) > 0]
+    unknown = [f"{r.phase} of {r.pool} ({UNMEASURED[r.measured]})" for r in bought if r.measured in UNMEASURED]
+    words = "Times of every pool that it buys were compared with measurements of its device."
     if unknown:
         words = f"Not measured on the device itself: {', '.join(unknown)}."
     if row is None or not found:

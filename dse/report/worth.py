@@ -10,7 +10,7 @@ from dse.report.numbers import number
 HELD_BY = {
     "prefill_at_capacity": "prefill capacity",
     "decode_at_capacity": "decode capacity",
-    "count_served": "its own capacity, both phases",
+    "count_served": "the capacity of a pool of both phases",
     "respect_capacity": "the pools' capacity",
     "respect_link": "the link",
     "respect_pair": "the link",

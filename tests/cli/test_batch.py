@@ -66,7 +66,13 @@ def batch(capsys: pytest.CaptureFixture[str]) -> Batch:
 def events(text: str) -> list[tuple[str, str]]:
     """What the JSON lines say of jobs."""
     lines = [json.loads(line) for line in text.splitlines()]
-    return [(line["event"], line["status"]) for line in lines if line["event"] != "progress"]
+    return [(line["event"], line["status"]) for line in lines if line["event"] not in ("progress", "stopped")]
+
+
+def numbers(text: str) -> list[tuple[int, str]]:
+    """Number and job of each end."""
+    lines = [json.loads(line) for line in text.splitlines()]
+    return [(line["number"], line["job"]) for line in lines if line["event"] == "end"]
 
 
 def test_a_batch_runs_all_it_can_and_says_what_failed(batch: Batch, tmp_path: Path) -> None:
@@ -79,6 +85,8 @@ def test_a_batch_runs_all_it_can_and_says_what_failed(batch: Batch, tmp_path: Pa
         *[("start", "running"), ("end", "done")] * 2,
     ]
     assert "1 failed" in done.stdout
+    summed = pd.read_csv(tmp_path / "runs" / "summary.csv")
+    assert numbers(done.stderr) == list(enumerate(summed["job"], start=1))
     assert "no paradigm named 'nothing'" in done.stdout
     frame = pd.read_csv(tmp_path / "runs" / "summary.csv")
     assert frame["status"].tolist() == ["failed", "infeasible", "done", "done"]
@@ -88,7 +96,7 @@ def test_a_batch_runs_all_it_can_and_says_what_failed(batch: Batch, tmp_path: Pa
     assert pd.read_parquet(tmp_path / "runs" / "summary.parquet")["job"].tolist() == frame["job"].tolist()
     for job in frame["job"][3:]:
         names = sorted(p.name for p in (tmp_path / "runs" / job).iterdir())
-        assert names == ["candidates.parquet", "frontier.csv", "report.html", "run.json", "study.toml"]
+        assert names == ["candidates.parquet", "frontier.csv", "plan.json", "report.html", "run.json", "study.toml"]
         alone = dse("run", tmp_path / "runs" / job / "study.toml", "--out", tmp_path / "alone")
         assert alone.returncode == 0
         assert (tmp_path / "alone" / "frontier.csv").read_text() == (

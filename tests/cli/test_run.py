@@ -22,9 +22,14 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
 def dse(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Runs the command in its own process."""
+    """Runs the command in its own process; runs without the what-ifs, which take their time."""
+    brief = ["--no-what-if"] if arguments[0] == "run" else []
     return subprocess.run(
-        [sys.executable, "-m", "dse", *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-m", "dse", *map(str, arguments), *brief],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
 
 
@@ -41,7 +46,7 @@ def test_run_folder_stands_alone(study_file: Path, tmp_path: Path) -> None:
     assert done.stderr == ""
     assert "Report:" in done.stdout
     names = sorted(p.name for p in (tmp_path / "run").iterdir())
-    assert names == ["candidates.parquet", "frontier.csv", "report.html", "run.json", "study.toml"]
+    assert names == ["candidates.parquet", "frontier.csv", "plan.json", "report.html", "run.json", "study.toml"]
     info = json.loads((tmp_path / "run" / "run.json").read_text())
     assert info["proof"] == {"kind": "exhaustive", "designs": info["designs_in_grid"]}
     assert info["complete"] is True
@@ -118,6 +123,28 @@ def test_resume_goes_on_where_the_time_limit_stopped_a_run(tmp_path: Path) -> No
     infos = [json.loads((f / "run.json").read_text()) for f in (out, tmp_path / "whole")]
     assert infos[0]["proof"]["boxes"] == infos[1]["proof"]["boxes"]
     assert infos[0]["candidates"] == infos[1]["candidates"]
+
+
+def test_resume_of_a_complete_run_says_so_and_never_writes_over_another(study_file: Path, tmp_path: Path) -> None:
+    first = dse("run", study_file, "--out", tmp_path / "run")
+    assert first.returncode == 0, first.stderr
+    written = (tmp_path / "run" / "run.json").read_text()
+    again = dse("run", study_file, "--out", tmp_path / "run", "--resume")
+    assert again.returncode == 0
+    assert "the run is complete; nothing is left to do" in again.stderr
+    assert again.stdout.splitlines()[0] == first.stdout.splitlines()[0]
+    other = _written(tmp_path / "other.toml", small_study(limits={"power_w": 5e4}))
+    refused = dse("run", other, "--out", tmp_path / "run", "--resume")
+    assert refused.returncode == 2
+    assert "holds a run of another study" in refused.stderr
+    assert (tmp_path / "run" / "run.json").read_text() == written
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_search(study_file: Path) -> None:
+    done = dse("run", study_file, "--out", "/proc/nowhere")
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
+    assert done.stdout == ""
 
 
 def test_a_run_killed_before_its_first_result_can_be_resumed(study_file: Path, tmp_path: Path) -> None:
