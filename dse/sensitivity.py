@@ -92,7 +92,7 @@ def sensitivity(study: Study, row: pd.Series, stop: Stop) -> Record:
     ]
     mixing = list(_mixing(study, row, [knob for knob, _ in turned]))
     if not refused:
-        _explore_all(study, row, turned, explorer)
+        refused = _explore_all(study, row, turned, explorer)
     return {
         "kept": {name: float(row[name]) for name in KEPT},
         "kinds": list(_kinds(study, row)),
@@ -148,14 +148,16 @@ def _kinds(study: Study, row: pd.Series) -> tuple[str, ...]:
     return tuple(dict.fromkeys(bought))
 
 
-def _explore_all(study: Study, row: pd.Series, turned: Sequence[tuple[Knob, Record]], explorer: _Explorer) -> None:
-    """Fills the records of the knobs, one after the other, until the explorer is stopped.
+def _explore_all(study: Study, row: pd.Series, turned: Sequence[tuple[Knob, Record]], explorer: _Explorer) -> str:
+    """Fills the records of the knobs, one after the other, until the explorer is stopped; why it did not begin.
 
     An end without `pick`, a record without `changes`, was not reached.
     """
     today = _explored(study, explorer.stop)
     if today is None or explorer.stop.reason:
-        return
+        return ""
+    if today.kinds != _kinds(study, row):
+        return f"explored exactly, the study picks {' and '.join(today.kinds)}; what the run found is not that"
     reference = reference_of(today.points)
     base = hypervolume(today.points, reference)
     kinds = _kinds(study, row)
@@ -169,7 +171,8 @@ def _explore_all(study: Study, row: pd.Series, turned: Sequence[tuple[Knob, Reco
             changes = (_change(study, knob, kinds, explorer, up=up) for up in (False, True))
             record["changes"] = [change for change in changes if change]
     except _SpentError:
-        return
+        pass
+    return ""
 
 
 def _pick(study: Study, answer: _Answer) -> Record:

@@ -183,3 +183,12 @@ def test_the_same_twice_and_on_the_page(serving: dict[str, Any]) -> None:
 
 def test_values_read_as_people_write_them() -> None:
     assert value_text("USD", 1_900_000.0) == "1,900,000 USD"
+
+
+def test_a_pick_that_an_exact_exploration_does_not_share_is_admitted() -> None:
+    result = run(Study.from_dict(SERVING))
+    pure = result.frontier[result.frontier["n_wse"] == 0]
+    assert len(pure)
+    found = sensitivity(result.study, pure.iloc[0], Stop())
+    assert found["missing"].startswith("explored exactly, the study picks")
+    assert all("changes" not in knob for knob in found["knobs"])
