@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import tomli_w
@@ -49,6 +51,17 @@ def ready(folder: Path) -> None:
         tried.unlink()
     except OSError as error:
         raise InputError(f"--out {folder}: cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def gone_if_empty(folder: Path) -> Iterator[None]:
+    """Where work inside fails before it has written anything, the folder made for it goes too."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            folder.rmdir()
+        raise
 
 
 def write_run(result: Result, folder: Path) -> None:

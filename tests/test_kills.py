@@ -61,7 +61,7 @@ def test_a_stopped_run_with_workers_keeps_what_was_found(number: int, study: Pat
     while not list(tmp_path.glob("run/checkpoint/*.npz")):
         assert job.poll() is None
         time.sleep(0.02)
-    os.killpg(job.pid, number)  # as a terminal's Ctrl-C does
+    os.killpg(job.pid, number)  # as a terminal's Ctrl-C, or a job runner, does
     assert "--resume goes on" in job.communicate(timeout=120)[1]
     assert job.returncode == 4
     assert killing.left_behind(job.pid) == []

@@ -110,7 +110,8 @@ def test_the_sentence_says_who_wins_at_equal_cost_and_power(
 ) -> None:
     found = of_pick(complementarity=complementarity, gain_equal_cost=cost, gain_equal_power=power)
     assert said in found["sentence"]
-    assert f"{complementarity:.3g} times what its pools give side by side" in found["sentence"]
+    times = "as much as" if complementarity == 1 else f"{complementarity:.3g} times what"
+    assert f"The mix gives {times} its pools give side by side" in found["sentence"]
 
 
 def test_a_sum_of_one_pool_is_called_that() -> None:

@@ -59,7 +59,7 @@ def run(
     from dse.progress import PartStop, Stop
     from dse.report import write_whole_run
     from dse.resolve import Study
-    from dse.run_folder import ready
+    from dse.run_folder import gone_if_empty, ready
     from dse.sensitivity import MOST_S
 
     loaded = Study.load(study)
@@ -69,7 +69,7 @@ def run(
         return
     stop = Stop(time_limit_s=loaded.envelope.search.time_limit_s)
     with signals(stop):
-        with shown(progress) as report:
+        with shown(progress) as report, gone_if_empty(folder):
             result = explore(
                 loaded,
                 method=method.value if method else None,
