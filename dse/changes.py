@@ -79,10 +79,10 @@ def _flat(node: object, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _flat_facts(study: Study) -> dict[str, Any]:
-    """Numbers behind the names: of each device, and of the model; links that both studies offer are in the study."""
+    """Numbers behind the names: of each pool's device, of the model, and of each link on offer."""
     found: dict[str, Any] = {}
     for offer in study.problem.pools:
-        found |= dict(_numbers(offer.device, f"{offer.device.name}"))
+        found |= dict(_numbers(offer.device, offer.name))
     found |= dict(_numbers(getattr(study.problem, "model", None), study.envelope.model_dump()["workload"]["model"]))
     links = study.problem.links
     for k, name in enumerate(getattr(study.problem, "link_names", ())):

@@ -211,7 +211,7 @@ def _why(settings: Mapping[str, str], other: Result) -> str:
     names = _objectives(other)
     mine = minimised({n: np.array([float(row[n])]) for n in names}, names)
     theirs = minimised({n: other.frontier[n].to_numpy(dtype=np.float64) for n in names}, names)
-    slack = SAME * np.abs(mine)
+    slack = SAME * np.where(np.isfinite(mine), np.abs(mine), 0.0)
     better = np.flatnonzero((theirs <= mine + slack).all(axis=1))
     if not len(better):
         return "not among the designs that the study offers"
@@ -223,8 +223,8 @@ def _why(settings: Mapping[str, str], other: Result) -> str:
 
 
 def _figure(name: str, row: Row) -> str:
-    known = column(name)
-    return quantity(float(row[name]), known.unit if known else "")
+    known, value = column(name), float(row[name])
+    return quantity(value, known.unit if known else "") if np.isfinite(value) else "without bound"
 
 
 def _differs(a: object, b: object) -> bool:

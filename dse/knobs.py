@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from dse.columns import WHOLE_UNITS, column
 from dse.hardware import Accelerator
 from dse.resolve import Study
 from dse.scoring import bounds_of, limit_key
@@ -53,31 +54,42 @@ def _prices(study: Study) -> Iterator[Knob]:
     """The price that the site's cost basis reads, of each device."""
     rental = study.envelope.site.cost_basis == "rental"
     key, unit = (RENTAL, "USD/h") if rental else ("capex_usd", "USD")
-    for device in {offer.device.name: offer.device for offer in study.problem.pools}.values():
+    for offers in _alike(study, key):
+        device = offers[0].device
         now = getattr(device, key)
         if not now:
             continue
+        lone = all(o in offers or o.device.name != device.name for o in study.problem.pools)
+        whose = device.name if lone else " and ".join(o.name for o in offers)
         span = device.rental_range_usd_per_h if rental else device.capex_range_usd
         low, high = span or (now * (1 - ASSUMED_FRAC), now * (1 + ASSUMED_FRAC))
         yield Knob(
-            name=f"{'rental' if rental else 'price'} of {device.name}",
+            name=f"{'rental' if rental else 'price'} of {whose}",
             unit=unit,
             now=now,
             low=low,
             high=high,
             basis="range of the catalogue" if span else f"no range known: {ASSUMED_FRAC * 100:.0f} % either way",
             reach=(now * PRICE_REACH[0], now * PRICE_REACH[1]),
-            turned=_repriced(study, device.name, key),
+            turned=_repriced(study, {o.name for o in offers}, key),
         )
 
 
-def _repriced(study: Study, device: str, key: str) -> Callable[[float], Study]:
+def _alike(study: Study, key: str) -> list[list[Any]]:
+    """Pools of one device at one price, together."""
+    groups: dict[tuple[str, float | None], list[Any]] = {}
+    for offer in study.problem.pools:
+        groups.setdefault((offer.device.name, getattr(offer.device, key)), []).append(offer)
+    return list(groups.values())
+
+
+def _repriced(study: Study, pools_of_it: set[str], key: str) -> Callable[[float], Study]:
     def turned(value: float) -> Study:
         def changed(d: Accelerator) -> Accelerator:
             return replace(d, rental_usd_per_h=value) if key == RENTAL else replace(d, capex_usd=value)
 
         offers = study.problem.pools
-        pools = tuple(replace(o, device=changed(o.device)) if o.device.name == device else o for o in offers)
+        pools = tuple(replace(o, device=changed(o.device)) if o.name in pools_of_it else o for o in offers)
         problem = replace(study.problem, pools=pools)
         return replace(study, problem=problem, space=study.space.varied(problem))
 
@@ -146,12 +158,21 @@ def _bounds(study: Study) -> Iterator[Knob]:
                 name="demand" if asked else f"{'lower' if is_low else 'upper'} limit on {name}",
                 unit=name,
                 now=value,
-                low=value * (1 - LIMIT_FRAC),
-                high=value * (1 + LIMIT_FRAC),
-                basis=f"{LIMIT_FRAC * 100:.0f} % either way",
+                **_around(name, value),
                 reach=(value * LIMIT_REACH[0], value * LIMIT_REACH[1]),
                 turned=_bound(study, key),
             )
+
+
+def _around(name: str, value: float) -> dict[str, Any]:
+    """Both ends of a limit's range, and what they are: whole numbers move by one, shares stay at most 1."""
+    known = column(name)
+    if known is not None and known.unit in WHOLE_UNITS:
+        return {"low": max(value - 1, 0.0), "high": value + 1, "basis": "one less and one more"}
+    high = value * (1 + LIMIT_FRAC)
+    if known is not None and known.name.endswith("_frac"):
+        high = min(high, max(value, 1.0))
+    return {"low": value * (1 - LIMIT_FRAC), "high": high, "basis": f"{LIMIT_FRAC * 100:.0f} % either way"}
 
 
 def _bound(study: Study, key: str) -> Callable[[float], Study]:

@@ -93,11 +93,12 @@ def _serving(study: Study) -> str:
 
 
 def _mean_scaled(columns: list[pd.Series], n: int) -> Floats:
-    """Mean of columns scaled to 0..1 (N,); zeros without columns."""
+    """Mean of columns scaled to 0..1 over their finite values (N,); zeros without columns."""
     total = np.zeros(n)
     for one in columns:
         values = one.to_numpy(dtype=np.float64)
-        width = values.max() - values.min() if np.isfinite(values).all() else 0.0
+        finite = values[np.isfinite(values)]
+        width = finite.max() - finite.min() if len(finite) else 0.0
         if width > 0:
-            total += (values - values.min()) / width
+            total += np.clip((values - finite.min()) / width, 0.0, 1.0)  # without bound: as bad as the worst
     return total / max(len(columns), 1)

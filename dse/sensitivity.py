@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from dse import exhaustive
+from dse.checks import verified
 from dse.convergence import reference_of
 from dse.errors import InputError, MethodError
 from dse.knobs import Knob, knobs
@@ -25,7 +26,7 @@ from dse.pareto import hypervolume, minimised
 from dse.progress import Stop, silent
 from dse.recommend import recommend
 from dse.resolve import Study
-from dse.scoring import score, score_index
+from dse.scoring import on_grid, score, score_index
 
 MOST_S: Final = 10.0
 """Explorations of a `dse run` may take so long; what was not reached by then is said to be left out."""
@@ -49,16 +50,16 @@ class _Explorer:
     known: dict[tuple[str, float], _Answer | None] = field(default_factory=dict)
 
     def answer(self, knob: Knob, value: float) -> _Answer | None:
-        """The pick of a turned study; None where nothing is feasible or allowed. _SpentError at the end."""
+        """The pick of a turned study; None where nothing is feasible. _SpentError at the end of the time.
+
+        InputError where a study may not have this value.
+        """
         key = (knob.name, value)
         if key not in self.known:
             if self.stop.asked():
                 raise _SpentError
             self.used += 1
-            try:
-                self.known[key] = _explored(knob.turned(value), self.stop)
-            except InputError:
-                self.known[key] = None
+            self.known[key] = _explored(knob.turned(value), self.stop)
             if self.stop.reason:
                 raise _SpentError
         return self.known[key]
@@ -135,7 +136,7 @@ def _explored(study: Study, stop: Stop) -> _Answer | None:
         return None
     if not len(found.index):
         return None
-    frame = score_index(study, found.index).sort_values("design_id", ignore_index=True)
+    frame = verified(study, on_grid(found.index), found.points)
     pick = frame.iloc[recommend(study, frame)[0]]
     names = study.envelope.objectives.names
     points = minimised({name: frame[name].to_numpy(dtype=np.float64) for name in names}, names)
@@ -164,7 +165,10 @@ def _explore_all(study: Study, row: pd.Series, turned: Sequence[tuple[Knob, Reco
     try:
         for knob, record in turned:
             for end in record["ends"]:
-                answer = explorer.answer(knob, end["value"])
+                try:
+                    answer = explorer.answer(knob, end["value"])
+                except InputError:
+                    continue
                 end["pick"] = None if answer is None else _pick(study, answer)
                 if answer is not None and base > 0:
                     end["hypervolume"] = hypervolume(answer.points, reference) / base
@@ -193,10 +197,13 @@ def _change(study: Study, knob: Knob, kinds: tuple[str, ...], explorer: _Explore
 
     at = knob.now
     for step in _ladder(knob, up=up):
-        if same(step):
-            at = step
-            continue
-        inside, outside = _bisected(same, at, step)
+        try:
+            if same(step):
+                at = step
+                continue
+            inside, outside = _bisected(same, at, step)
+        except InputError:
+            return None  # the rest of the ladder is no study
         after = explorer.answer(knob, outside)
         pick = None if after is None else _pick(study, after)
         return {"up": up, "inside": inside, "outside": outside, "pick": pick}

@@ -58,7 +58,7 @@ def test_a_price_in_a_device_file_is_the_only_change(tmp_path: Path) -> None:
     raw["pool"][1]["device"] = "wafer.toml"
     runs = {name: run(Study.from_dict(raw, folder=tmp_path / name)) for name in ("now", "later")}
     (a,) = compare(runs).against
-    assert [(c.key, c.after, c.resolved) for c in a.changes] == [("wse-3.rental_usd_per_h", "50", True)]
+    assert [(c.key, c.after, c.resolved) for c in a.changes] == [("wse.rental_usd_per_h", "50", True)]
     assert a.hypervolume_frac > 1
     assert a.dominates_frac == 0.0
     assert a.moved > 0

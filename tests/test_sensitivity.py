@@ -17,9 +17,11 @@ from dse.cli.app import app
 from dse.explore import run, with_what_if
 from dse.knobs import knobs
 from dse.progress import Stop
+from dse.report import load_run
 from dse.report.page import page
 from dse.report.sensitivity import break_evens, tornado_bars, value_text, what_if
 from dse.resolve import Study
+from dse.run_folder import write_run
 from dse.scoring import score
 from dse.sensitivity import KEPT, sensitivity
 
@@ -192,3 +194,43 @@ def test_a_pick_that_an_exact_exploration_does_not_share_is_admitted() -> None:
     found = sensitivity(result.study, pure.iloc[0], Stop())
     assert found["missing"].startswith("explored exactly, the study picks")
     assert all("changes" not in knob for knob in found["knobs"])
+
+
+def test_a_kept_design_that_cannot_serve_any_more_leaves_a_page_and_a_folder(tmp_path: Path) -> None:
+    raw = small_study(
+        objectives={"minimise": ["usd_per_mtok"]},
+        workload={**small_study()["workload"], "slo": {"ttft_p99_s": 0.1}},
+    )
+    raw["pool"] = raw["pool"][:1]
+    raw.pop("link")
+    result = run(Study.from_dict(raw))
+    assert result.recommended is not None
+    row = result.recommended.copy()
+    found = sensitivity(result.study, row, Stop())
+    ends = [end["usd_per_mtok"] for knob in found["knobs"] for end in knob["ends"]]
+    assert not np.isfinite(ends).all()
+    told = replace(result, info=result.info | {"sensitivity": found})
+    assert "it cannot serve" in page(told)
+    write_run(told, tmp_path / "run")
+    assert "it cannot serve" in page(load_run(tmp_path / "run"))
+
+
+def test_two_files_of_one_name_at_two_prices_are_two_knobs(tmp_path: Path) -> None:
+    text = CliRunner().invoke(app, ["catalog", "devices", "a100-40gb-sxm", "--toml"]).stdout
+    for name, price in (("spot", 0.6), ("ondemand", 1.29)):
+        lines = [f"rental_usd_per_h = {price}" if x.startswith("rental_usd_per_h") else x for x in text.splitlines()]
+        (tmp_path / f"{name}.toml").write_text("\n".join(lines))
+    pools = [{"device": f"{n}.toml", "name": n, "count": {"min": 0, "max": 8, "step": 4}} for n in ("spot", "ondemand")]
+    study = Study.from_dict(small_study(pool=pools), folder=tmp_path)
+    priced = {k.name: k for k in knobs(study) if k.unit == "USD/h"}
+    assert {name: k.now for name, k in priced.items()} == {"rental of spot": 0.6, "rental of ondemand": 1.29}
+    for knob in priced.values():
+        pd.testing.assert_frame_equal(run(knob.turned(knob.now)).frontier, run(study).frontier)
+
+
+def test_whole_limits_move_by_one_and_shares_stay_shares() -> None:
+    limits = {"n_wse": {"max": 2}, "link_use_frac": {"max": 0.95}}
+    found = {k.name: k for k in knobs(Study.from_dict(small_study(limits=limits)))}
+    devices, share = found["upper limit on n_wse"], found["upper limit on link_use_frac"]
+    assert (devices.low, devices.high) == (1, 3)
+    assert share.high == 1.0

@@ -15,12 +15,13 @@ def export(
     plan: Annotated[Path | None, typer.Option(help="Where to write; default DIR/plan.json. - for stdout.")] = None,
 ) -> None:
     """Write the plan of one design: pools, parallelism, batches, memory, link, vLLM and Dynamo arguments."""
+    from dse.cli.report import fitting
     from dse.errors import InputError
     from dse.plan import plan_of
     from dse.report import load_run
     from dse.run_folder import PLAN, write_plan
 
-    found = plan_of(load_run(folder), design)
+    found = fitting([folder], lambda: plan_of(load_run(folder), design))
     if plan is not None and str(plan) == "-":
         typer.echo(json.dumps(found, indent=2))
         return

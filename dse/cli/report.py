@@ -83,7 +83,7 @@ def _write(path: Path, option: str, result: Result, write: Callable[[Path], obje
         with whole(path) as beside:
             write(beside)
     except OSError as error:
-        raise InputError(f"{option} {path}: cannot be written: {error.strerror}") from None
+        raise InputError(f"{option} {path}: cannot be written: {error.strerror or error}") from None
     if not quiet:
         typer.echo(f"Frontier: {path}, {len(result.frontier)} designs")
 
@@ -102,10 +102,12 @@ def _rebuild(folder: Path, out: Path | None, *, what_if: bool, quiet: bool) -> R
             stop = Stop()
             with signals(stop):
                 result = with_what_if(result, stop)
+        page = write_report(result, out or folder / "report.html")
+        if what_if:
             write_info(result, folder)
-        return write_report(result, out or folder / "report.html"), result
+        return page, result
 
-    page, result = _fitting([folder], work)
+    page, result = fitting([folder], work)
     if not quiet:
         typer.echo(f"Report: {page}")
     return result
@@ -143,7 +145,7 @@ def _compare(folders: Sequence[Path], out: Path, *, as_json: bool) -> None:
             typer.echo(line)
         typer.echo(f"Comparison: {page}")
 
-    _fitting(folders, work)
+    fitting(folders, work)
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
@@ -161,7 +163,7 @@ def names_of(folders: Sequence[Path]) -> list[str]:
     return [str(folder) for folder in folders]
 
 
-def _fitting(folders: Sequence[Path], work: Callable[[], T]) -> T:
+def fitting(folders: Sequence[Path], work: Callable[[], T]) -> T:
     """What the work gives; files of a folder that do not fit together are one clear sentence."""
     from dse.errors import InputError
 

@@ -146,6 +146,8 @@ def _part(comparison: Comparison, against: Against, k: int) -> Part:
 
 def frontier_words(base: str, against: Against) -> str:
     """What became of the frontier as a whole."""
+    if math.isnan(against.hypervolume_frac):
+        return f"{base} has no feasible design, so there is no frontier to compare with."
     volume = against.hypervolume_frac - 1
     size = (
         f"{percent(abs(volume))} {'more' if volume > 0 else 'less'} volume than" if abs(volume) > 5e-5 else "as much as"

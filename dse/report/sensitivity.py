@@ -61,13 +61,13 @@ def what_if(info: Mapping[str, Any]) -> WhatIf | None:
     found = info.get("sensitivity")
     if not found:
         return None
-    bars = tornado_bars(found)
+    bars, base = tornado_bars(found), found["kept"][MEASURE]
     return WhatIf(
         rows=[_row(knob) for knob in found["knobs"]],
         evens=break_evens(found),
         steady=_steady(found),
         missing=_missing(found),
-        spec=script_safe(specification(bars, float(found["kept"][MEASURE]))) if bars else "",
+        spec=script_safe(specification(bars, base)) if bars else "",
         description="; ".join(f"{b['knob']}: {b['low_text']} to {b['high_text']}" for b in bars),
     )
 
@@ -122,7 +122,8 @@ def _change_line(knob: Record, change: Record, kinds: Sequence[str]) -> str:
     if pick is None:
         return f"No design is feasible {where}."
     gone, come = ([k for k in a if k not in b] for a, b in ((kinds, pick["kinds"]), (pick["kinds"], kinds)))
-    out, into = ("no longer pays off", "pays off") if unit.startswith("USD") else ("drops out", "comes in")
+    own = any(knob["name"].endswith(f" of {kind}") for kind in (*gone, *come))  # the price of the device itself
+    out, into = ("no longer pays off", "pays off") if own else ("is no longer picked", "is picked")
     words = [f"{' and '.join(gone)} {out}"] if gone else []
     words += [f"{' and '.join(come)} {into}"] if come else []
     return f"{' and '.join(words)} {where}: the pick is then {_parts(pick)}."
@@ -152,8 +153,8 @@ def _row(knob: Record) -> KnobRow:
 
 
 def _kept(end: Record) -> str:
-    if MEASURE not in end:
-        return "–"
+    if not _finite(end.get(MEASURE)):
+        return "it cannot serve"
     return number(end[MEASURE]) + (" (breaks a limit)" if end["breaks"] else "")
 
 
@@ -184,12 +185,17 @@ def _missing(found: Record) -> str:
     return f"Not explored ({why}): {'; '.join(left)}."
 
 
+def _finite(value: object) -> bool:
+    """Whether there is such a number: a file holds nothing in place of infinity."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
 def tornado_bars(found: Record) -> list[dict[str, Any]]:
     """Bars of the kept design's measure, the longest first; knobs that do not move it have none."""
-    base, bars = float(found["kept"][MEASURE]), []
-    for knob in found["knobs"]:
+    base, bars = found["kept"][MEASURE], []
+    for knob in found["knobs"] if _finite(base) else ():
         ends = [end.get(MEASURE) for end in knob["ends"]]
-        if any(not isinstance(v, float) for v in ends) or max(ends) - min(ends) <= NOTICED * base:
+        if not all(map(_finite, ends)) or max(ends) - min(ends) <= NOTICED * base:
             continue
         texts = [value_text(knob["unit"], knob[end]) for end in ENDS]
         bars.append({
