@@ -34,6 +34,8 @@ WIDTH: Final = 1e-3
 """Relative width of a bracket that is narrow enough."""
 LADDER: Final = (1.05, 1.15, 1.35, 1.7, 2.4, 4.0, 7.0, 12.0, 25.0, 50.0, 100.0)
 """Steps away from today's value, as factors, cut at a knob's reach."""
+LOOKED_BACK: Final = 24
+"""Parts into which the way from today's value to a change is cut, to see whether there is a nearer one."""
 KEPT: Final = ("throughput_tok_s", "cost_usd_per_h", "power_w", "usd_per_mtok")
 """Columns that are kept of every answer."""
 MIXED: Final = "gain_equal_cost"
@@ -195,13 +197,19 @@ def _change(study: Study, knob: Knob, kinds: tuple[str, ...], explorer: _Explore
         answer = explorer.answer(knob, value)
         return answer is not None and answer.kinds == kinds
 
-    at = knob.now
+    at = at_back = knob.now
     for step in _ladder(knob, up=up):
         try:
             if same(step):
                 at = step
                 continue
             inside, outside = _bisected(same, at, step)
+            # kinds that leave, come back and leave again between two steps: the nearest of these changes counts
+            for back in np.geomspace(knob.now, inside, LOOKED_BACK + 1)[1:-1].tolist() if knob.now > 0 < inside else ():
+                if not same(back):
+                    inside, outside = _bisected(same, at_back, back)
+                    break
+                at_back = back
         except InputError:
             return None  # the rest of the ladder is no study
         after = explorer.answer(knob, outside)
