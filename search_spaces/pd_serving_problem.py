@@ -13,7 +13,7 @@ from dse.model.links import LinkTable, Wiring
 from dse.model.serving_pool import Mix, Precision, ServingLimits
 from dse.model.transformer import Arithmetic, arithmetic
 from dse.study import Site
-from dse.traffic import read_trace, request_classes
+from dse.traffic import Traffic, traffic_of
 from dse.workload import RequestClass
 
 from .fleet_problem import link_table, portable_tables
@@ -42,6 +42,8 @@ class ServingProblem:
 
     model: Arithmetic
     classes: tuple[RequestClass, ...]
+    traffic: Traffic | None
+    """Facts of the trace that the classes were cut from."""
     mix: Mix
     hit_frac: float
     precisions: tuple[Precision, ...]
@@ -68,12 +70,13 @@ class ServingProblem:
 def resolve(study: ServingStudy, folder: Path) -> ServingProblem:
     """Puts the catalogue's numbers in place of names."""
     work = study.workload
-    classes = _classes(work, folder)
+    classes, traffic = _classes(work, folder)
     share = np.array([c.share for c in classes])
     links, names = link_table(study.link, study.site)
     return ServingProblem(
         model=arithmetic(find_model(work.model, folder)),
         classes=classes,
+        traffic=traffic,
         mix=Mix(
             share=share if abs(share.sum() - 1.0) < 1e-12 else share / share.sum(),
             input_tokens=np.array([c.input_tokens for c in classes], dtype=np.float64),
@@ -104,14 +107,15 @@ def portable(study: ServingStudy, problem: ServingProblem, folder: Path) -> tupl
     raw, files = portable_tables(study, folder)
     if study.workload.trace is not None:
         del raw["workload"]["trace"]
+        raw["workload"].pop("classes", None)
         raw["workload"]["requests"] = [asdict(c) for c in problem.classes]
     return raw, files
 
 
-def _classes(work: ServingWorkload, folder: Path) -> tuple[RequestClass, ...]:
+def _classes(work: ServingWorkload, folder: Path) -> tuple[tuple[RequestClass, ...], Traffic | None]:
     if work.trace is not None:
-        return request_classes(read_trace(folder / work.trace))
-    return tuple(
+        return traffic_of(folder / work.trace, work.classes)
+    given = tuple(
         RequestClass(
             name=r.name or f"class{i}",
             share=r.share,
@@ -120,6 +124,7 @@ def _classes(work: ServingWorkload, folder: Path) -> tuple[RequestClass, ...]:
         )
         for i, r in enumerate(work.requests or ())
     )
+    return given, None
 
 
 def _offer(pool: ServingPool, work: ServingWorkload, folder: Path) -> PoolOffer:

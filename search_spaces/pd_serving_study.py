@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from dse.errors import InputError
 from dse.hardware import Accelerator
 from dse.study import AxisList, Frac, Part, Positive, distinct
-from dse.traffic import read_trace
+from dse.traffic import N_CLASSES, trace_tally
 
 from .fleet_study import (
     MEASURED,
@@ -32,6 +32,7 @@ from .fleet_study import (
 Routing = Literal["split", "work_stealing"]
 Role = Literal["prefill", "decode", "both"]
 SHARE_TOLERANCE = 1e-6
+MAX_CLASSES = 200
 
 
 class Request(Part):
@@ -61,6 +62,8 @@ class ServingWorkload(Part):
     routing: Annotated[tuple[Routing, ...], AxisList] = ("split",)
     requests: Annotated[tuple[Request, ...] | None, BeforeValidator(listed)] = None
     trace: str | None = None
+    classes: Annotated[int, Field(ge=1, le=MAX_CLASSES)] = N_CLASSES
+    """Most request classes that a trace is cut into."""
     slo: Slo = Slo()
 
     _distinct = field_validator("weight_dtype", "kv_dtype", "compute_dtype", "routing")(distinct)
@@ -86,7 +89,7 @@ class ServingWorkload(Part):
     def _trace(cls, trace: str | None, info: ValidationInfo) -> str | None:
         if trace is not None:
             try:
-                read_trace(folder_of(info) / trace)
+                trace_tally(folder_of(info) / trace)
             except InputError as error:
                 raise as_value_error(error) from None
         return trace
@@ -95,6 +98,8 @@ class ServingWorkload(Part):
     def _one_source(self) -> ServingWorkload:
         if (self.requests is None) == (self.trace is None):
             raise ValueError('give either [[workload.requests]] or trace = "file.csv"')
+        if self.trace is None and "classes" in self.model_fields_set:
+            raise ValueError("classes goes with trace: it says into how many classes a trace is cut")
         return self
 
 
