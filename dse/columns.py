@@ -82,7 +82,14 @@ COLUMNS: tuple[Column, ...] = (
     Column("step_time_s", "s", "min", "time of one optimizer step"),
     Column("sync_s", "s", "min", "all-reduce of gradients that a step waits for: between pools, or between pipelines"),
     Column("bubble_frac", "1", "min", "share of a step that a pipeline's stages stand idle, on average"),
-    Column("goodput_frac", "1", "max", "share of time that is useful: less checkpoints, lost work and restarts"),
+    Column(
+        "goodput_frac",
+        "1",
+        "max",
+        "serving: share of the demand's requests that keep both limits of goodput; training: share of time that is"
+        " useful, less checkpoints, lost work and restarts",
+    ),
+    Column("goodput_requests_s", "requests/s", "max", "requests per second of the demand that keep both limits"),
     Column("train_time_s", "s", "min", "time of the whole run, failures included"),
     Column("train_energy_j", "J", "min", "energy of the whole run, PUE included"),
     Column("train_cost_usd", "USD", "min", "cost of the whole run"),
@@ -91,6 +98,25 @@ COLUMNS: tuple[Column, ...] = (
     Column("ttft_mean_s", "s", "min", "mean time to first token, at the demand if one is given, else at capacity"),
     Column("ttft_p99_s", "s", "min", "99th percentile of the time to first token, slowest pool and class"),
     Column("tpot_s", "s", "min", "time per output token, averaged over requests"),
+    Column(
+        "load_requests_s",
+        "requests/s",
+        None,
+        "load of the latencies under load: the demand, else load_frac of capacity",
+    ),
+    Column(
+        "ttft_load_mean_s", "s", "min", "mean time to first token at that load, waits for prefill and link included"
+    ),
+    Column("ttft_load_p50_s", "s", "min", "median of it over all requests"),
+    Column("ttft_load_p99_s", "s", "min", "99th percentile of it over all requests"),
+    Column("tpot_load_mean_s", "s", "min", "time per output token at that load, at the decode batch that settles"),
+    Column("tpot_load_p99_s", "s", "min", "99th percentile of it, slowest pool"),
+    Column(
+        "decode_stall_s",
+        "s",
+        "min",
+        "longest pause between two tokens at that load: a step and what prefill puts between",
+    ),
     Column("tok_s_per_user", "tok/s", "max", "output tokens per second that one user sees: 1/tpot"),
     Column("cost_usd_per_h", "USD/h", "min", "cost of everything bought"),
     Column(
@@ -175,14 +201,15 @@ _ONLY_IN: dict[str, tuple[str, ...]] = (
             "prefill_frac_<pool>", "decode_frac_<pool>", "weight_dtype", "kv_dtype", "routing", "requests_s",
             "input_tok_s", "ttft_mean_s", "ttft_p99_s", "tpot_s", "tok_s_per_user", "kv_transfer_byte_s",
             "kv_out_byte_s_<pool>", "io_use_<pool>", "optimal_gpu_wse_ratio", "gain_apart_equal_cost",
-            "gain_apart_equal_power",
+            "gain_apart_equal_power", "load_requests_s", "ttft_load_mean_s", "ttft_load_p50_s", "ttft_load_p99_s",
+            "tpot_load_mean_s", "tpot_load_p99_s", "decode_stall_s", "goodput_requests_s",
         ),
         SERVING,
     )
     | dict.fromkeys(
         (
             "micro_batch_<pool>", "zero_stage_<pool>", "replicas_<pool>", "recompute", "global_batch",
-            "throughput_samples_s", "step_time_s", "sync_s", "goodput_frac", "train_time_s", "train_energy_j",
+            "throughput_samples_s", "step_time_s", "sync_s", "train_time_s", "train_energy_j",
             "train_cost_usd", "mfu_<pool>",
         ),
         TRAINING,

@@ -269,16 +269,16 @@ class ServingSpace(GridSpace):
     def score(self, index: Ints) -> dict[str, Values]:
         """Every column of the designs at these grid indices, in order."""
         ids = np.array([f"d{i}" for i in index], dtype=object)
-        return {"design_id": ids, **self._evaluated(index, self._columns)}
+        return {"design_id": ids, **self._evaluated(index, self._columns, loaded=True)}
 
     def numbers(self, index: Ints) -> dict[str, Floats]:
         """Every numeric column of these designs, without the words; what a search needs."""
-        return self._evaluated(index, self._numbers)
+        return self._evaluated(index, self._numbers, loaded=self.problem.always_loaded)
 
-    def _evaluated(self, index: Ints, columns_of: ColumnsOf[Cell]) -> dict[str, NDArray[Cell]]:
+    def _evaluated(self, index: Ints, columns_of: ColumnsOf[Cell], *, loaded: bool) -> dict[str, NDArray[Cell]]:
         def of_regime(regime: int, rows: Ints, link: Ints) -> dict[str, NDArray[Cell]]:
             system = self.system(regime)
-            return columns_of(self.regimes[regime], system, rows, link, evaluate(system, rows, link))
+            return columns_of(self.regimes[regime], system, rows, link, evaluate(system, rows, link, loaded=loaded))
 
         return self.grid.by_regime(index, of_regime)
 
@@ -339,7 +339,7 @@ class ServingSpace(GridSpace):
         """
         design = ServingDesign(self.problem, settings)
         space, system, rows, link = self._on_axes(design) or self._off_axes(design)
-        found = evaluate(system, rows, link)
+        found = evaluate(system, rows, link, loaded=True)
         columns = space._columns(design.regime, system, rows, link, found)
         detail = explanation(system, rows, link, found, self.pool_names)
         return {"design_id": np.array(["set"], dtype=object), **columns}, detail

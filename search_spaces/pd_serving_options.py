@@ -92,6 +92,7 @@ def physics(problem: ServingProblem, offer: PoolOffer, precision: Precision) -> 
         limits=problem.limits,
         hit_frac=problem.hit_frac,
         reserve_frac=offer.reserve_frac,
+        chunk_tokens=offer.chunk_tokens,
     )
 
 
@@ -146,6 +147,7 @@ def build_system(
         mix=problem.mix,
         limits=problem.limits,
         demand_requests_s=problem.demand_requests_s,
+        load=problem.load,
         site=problem.site,
     )
 

@@ -10,7 +10,9 @@ import numpy as np
 
 from dse.hardware import Accelerator
 from dse.model.links import LinkTable, Wiring
+from dse.model.serving_load import LOAD_COLUMNS
 from dse.model.serving_pool import Mix, Precision, ServingLimits
+from dse.model.serving_system import LoadAsked
 from dse.model.transformer import Arithmetic, arithmetic
 from dse.study import Site
 from dse.traffic import Traffic, traffic_of
@@ -34,6 +36,7 @@ class PoolOffer:
     prefill_batch: tuple[int, ...]
     max_decode_batch: tuple[int, ...]
     reserve_frac: float
+    chunk_tokens: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,9 @@ class ServingProblem:
     routings: tuple[Routing, ...]
     limits: ServingLimits
     demand_requests_s: float | None
+    load: LoadAsked
+    always_loaded: bool
+    """Whether every design's latencies under load are asked for, by an objective or a limit."""
     pools: tuple[PoolOffer, ...]
     links: LinkTable
     link_names: tuple[str, ...]
@@ -92,6 +98,12 @@ def resolve(study: ServingStudy, folder: Path) -> ServingProblem:
         routings=work.routing,
         limits=ServingLimits(ttft_p99_s=work.slo.ttft_p99_s or np.inf, tpot_s=work.slo.tpot_s or np.inf),
         demand_requests_s=study.demand.requests_s if study.demand else None,
+        load=LoadAsked(
+            load_frac=work.load_frac,
+            arrival_cv2=traffic.gap_cv2 if traffic else 1.0,
+            limits=work.goodput_limits,
+        ),
+        always_loaded=any(name in LOAD_COLUMNS for name in (*study.objectives.names, *study.limits.bounds())),
         pools=tuple(_offer(p, work, folder) for p in study.pool),
         links=links,
         link_names=names,
@@ -139,4 +151,5 @@ def _offer(pool: ServingPool, work: ServingWorkload, folder: Path) -> PoolOffer:
         prefill_batch=pool.prefill_batch,
         max_decode_batch=pool.max_decode_batch,
         reserve_frac=pool.memory_reserve_frac,
+        chunk_tokens=float(pool.prefill_chunk_tokens or np.inf),
     )

@@ -51,6 +51,13 @@ class Slo(Part):
     tpot_s: Positive | None = None
 
 
+class Goodput(Part):
+    """Limits on single requests, of which the goodput is the share that meets all."""
+
+    ttft_s: Positive | None = None
+    tpot_s: Positive | None = None
+
+
 class ServingWorkload(Part):
     """What is served: a model, its data types, and requests (given, or binned from a trace)."""
 
@@ -65,6 +72,9 @@ class ServingWorkload(Part):
     classes: Annotated[int, Field(ge=1, le=MAX_CLASSES)] = N_CLASSES
     """Most request classes that a trace is cut into."""
     slo: Slo = Slo()
+    goodput: Goodput = Goodput()
+    load_frac: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = 0.8
+    """Share of a design's capacity at which latencies under load are given, where there is no demand."""
 
     _distinct = field_validator("weight_dtype", "kv_dtype", "compute_dtype", "routing")(distinct)
     _known_model = field_validator("model")(known_model)
@@ -94,6 +104,13 @@ class ServingWorkload(Part):
                 raise as_value_error(error) from None
         return trace
 
+    @property
+    def goodput_limits(self) -> tuple[float, float] | None:
+        """TTFT and TPOT that a request may take [s]: those of goodput, else of slo; None where there are none."""
+        ttft = self.goodput.ttft_s or self.slo.ttft_p99_s
+        tpot = self.goodput.tpot_s or self.slo.tpot_s
+        return None if ttft is None and tpot is None else (ttft or np.inf, tpot or np.inf)
+
     @model_validator(mode="after")
     def _one_source(self) -> ServingWorkload:
         if (self.requests is None) == (self.trace is None):
@@ -109,6 +126,8 @@ class ServingPool(Pool):
     roles: Annotated[tuple[Role, ...], AxisList] = ("prefill", "decode", "both")
     prefill_batch: WholeAxis = (1,)
     max_decode_batch: WholeAxis = (256,)
+    prefill_chunk_tokens: Annotated[int, Field(ge=16, le=1_000_000)] | None = None
+    """Prompt tokens of one pass where an instance does both phases; without it a prompt is one pass."""
 
     _distinct_axes = field_validator("roles", "prefill_batch", "max_decode_batch")(distinct)
 
@@ -136,6 +155,8 @@ class ServingStudy(FleetStudy):
     def _whole(self, info: ValidationInfo) -> ServingStudy:
         faults = self.fleet_faults(self.pool, self.workload.compute_dtype, folder_of(info))
         faults += self._measured_faults(folder_of(info))
+        faults += self._chunk_faults()
+        faults += self._goodput_faults()
         most = self.limits.bounds().get("requests_s", (0, np.inf))[1]
         if self.demand and most < self.demand.requests_s:
             faults.append(
@@ -145,6 +166,26 @@ class ServingStudy(FleetStudy):
         if faults:
             raise InputError(faults)
         return self
+
+    def _chunk_faults(self) -> list[str]:
+        """Where chunks of prompts make no sense."""
+        stealing = "work_stealing" in self.workload.routing
+        return [
+            f"pool[{i}]: prefill_chunk_tokens goes with routing split: under work stealing instances divide between "
+            "the phases, and no prompt interrupts decoding"
+            for i, pool in enumerate(self.pool)
+            if pool.prefill_chunk_tokens is not None and stealing
+        ]
+
+    def _goodput_faults(self) -> list[str]:
+        """What goodput as an objective or limit lacks."""
+        asked = [*self.objectives.names, *self.limits.bounds()]
+        wanted = [name for name in asked if name.startswith("goodput_")]
+        if not wanted or (self.workload.goodput_limits and self.demand):
+            return []
+        lacks = [] if self.workload.goodput_limits else ["[workload.goodput] with ttft_s or tpot_s (or [workload.slo])"]
+        lacks += [] if self.demand else ["[demand] requests_s"]
+        return [f"{wanted[0]}: is the share of a demand that meets its limits; give {' and '.join(lacks)}"]
 
     def _measured_faults(self, folder: Path) -> list[str]:
         """What keeps a pool from taking its times from measured tables of whole passes."""

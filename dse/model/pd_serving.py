@@ -17,6 +17,7 @@ from dse.model.links import Pair, links_bill
 from dse.model.pool_table import PoolTable
 from dse.model.roofline import idle_over_busy, u_ho
 from dse.model.serving_flow import Flow, crossing_byte, flows, time_to_first_token
+from dse.model.serving_load import latency_at_load
 from dse.model.serving_pool import BOTH, DECODE, PREFILL
 from dse.model.serving_system import System, pair_byte_s, pairs_bought, stacked, weighted
 
@@ -213,8 +214,11 @@ class Evaluation:
         return total
 
 
-def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
-    """Score N designs in full; rows (P, N) of the pool tables, link (N,) of the system's wiring."""
+def evaluate(system: System, rows: Ints, link: Ints, *, loaded: bool = False) -> Evaluation:
+    """Score N designs in full; rows (P, N) of the pool tables, link (N,) of the system's wiring.
+
+    `loaded` adds the latencies under load, which take longer than all the rest.
+    """
     flow = flows(system, rows, link)
     prefill, decode = phase_parts(system, rows, flow)
     use = pool_use(system, rows, flow, prefill, decode)
@@ -241,6 +245,7 @@ def evaluate(system: System, rows: Ints, link: Ints) -> Evaluation:
         "mem_margin_byte": _margin(system, rows, flow),
         "optimal_gpu_wse_ratio": _optimal_ratio(system, rows),
         **baseline_columns(alone, tok_s),
+        **(latency_at_load(system, rows, link, flow) if loaded else {}),
     }
     weight = np.where(system.mix.steps > 0, flow.decoded, 0.0)
     pool_columns = {

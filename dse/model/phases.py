@@ -74,7 +74,7 @@ def _terms(
     dtype: str,
     work: _Work,
     n: ArrayLike,
-    layers: int,
+    layers: ArrayLike,
 ) -> tuple[Floats, Floats, Floats]:
     """t_c = F / (n P e_c), t_m = Q / (n B e_m) and L tau + b sigma [s]; a measured table takes the place of all three.
 
@@ -90,7 +90,7 @@ def _terms(
     return (
         e.slowdown * term_s(charged, n, peak, e.compute),
         e.slowdown * term_s(work.moved_byte, n, device.memory_bandwidth_byte_s, e.memory),
-        np.broadcast_to(e.slowdown * (layers * e.fixed_layer_s + work.sequences * e.sequence_s), shape),
+        np.broadcast_to(e.slowdown * (np.asarray(layers) * e.fixed_layer_s + work.sequences * e.sequence_s), shape),
     )
 
 
@@ -117,6 +117,15 @@ def _measured(e: Efficiency, g: Floats, batch: Floats, tokens: Floats, work: _Wo
     )
 
 
+def n_chunks(tokens: ArrayLike, chunk_tokens: ArrayLike) -> Floats:
+    """Passes that tokens take, at most so many at once.
+
+    >>> n_chunks([512.0, 513.0, 1.0], 512.0).tolist(), float(n_chunks(1e6, np.inf))
+    ([1.0, 2.0, 1.0], 1.0)
+    """
+    return np.maximum(np.ceil(np.asarray(tokens, dtype=np.float64) / np.asarray(chunk_tokens, dtype=np.float64)), 1.0)
+
+
 def prefill_time(
     device: Accelerator,
     a: Arithmetic,
@@ -128,6 +137,7 @@ def prefill_time(
     weight_dtype_byte: float,
     kv_dtype_byte: float,
     compute_dtype: str,
+    chunk_tokens: ArrayLike = np.inf,
 ) -> PassTime:
     """Prefill of b prompts of n tokens on one instance of g devices.
 
@@ -136,12 +146,16 @@ def prefill_time(
     occupancy. Pipeline (share 1/g): latency L tau + max(F/(P e_c), Q/(B e_m)) + (g-1) hop, occupancy
     L tau/g + max(F/(g P e_c), Q/(g B e_m)) + [g>1] hop. A cached prefix (hit_frac) is read and kept
     but not computed or sent.
+
+    In chunks, k = ceil(b n'/chunk) passes do the work of one: k L tau, k times the weights, (k + 1)/2 times the KV
+    cache (a pass reads what those before have left), k times the latency of collectives. k = 1 changes nothing.
     """
     n_dev, b = np.asarray(g, dtype=np.float64), np.asarray(batch, dtype=np.float64)
     tokens = np.asarray(input_tokens, dtype=np.float64)
     e = device.efficiency["prefill"].at(compute_dtype)
-    kv = b * kv_byte(a, tokens, kv_dtype_byte)
-    weights = weight_byte(a, weight_dtype_byte)
+    passes = n_chunks(b * tokens * (1.0 - hit_frac), chunk_tokens)
+    kv = b * kv_byte(a, tokens, kv_dtype_byte) * (passes + 1.0) / 2.0
+    weights = passes * weight_byte(a, weight_dtype_byte)
     tensor = device.arrangement == "tensor"
     work = _Work(
         flop=b * prefill_flop(a, tokens, hit_frac),
@@ -151,15 +165,15 @@ def prefill_time(
     )
     if e.times is not None:
         return _measured(e, n_dev, b, tokens, work)
-    message = b * tokens * (1.0 - hit_frac) * a.hidden * ACTIVATION_BYTE
-    compute, memory, fixed = _terms(device, e, compute_dtype, work, n_dev, a.layers)
+    message = b * tokens * (1.0 - hit_frac) * a.hidden * ACTIVATION_BYTE / passes
+    compute, memory, fixed = _terms(device, e, compute_dtype, work, n_dev, passes * a.layers)
     if tensor:
-        comm = e.slowdown * _layer_allreduces_s(device, a, message, n_dev)
+        comm = e.slowdown * passes * _layer_allreduces_s(device, a, message, n_dev)
         occupancy = fixed + np.maximum(compute, memory) + comm
         latency = occupancy
     else:
-        hop = e.slowdown * hop_s(message, device.link_byte_s, device.link_efficiency, device.link_latency_s)
-        one_compute, one_memory, _ = _terms(device, e, compute_dtype, work, 1.0, a.layers)
+        hop = e.slowdown * passes * hop_s(message, device.link_byte_s, device.link_efficiency, device.link_latency_s)
+        one_compute, one_memory, _ = _terms(device, e, compute_dtype, work, 1.0, passes * a.layers)
         latency = fixed + np.maximum(one_compute, one_memory) + (n_dev - 1.0) * hop
         fixed = fixed / n_dev
         comm = np.where(n_dev > 1.0, hop, 0.0)

@@ -109,8 +109,9 @@ def _phases(pool: PoolPhysics, unique: Ints) -> _Phases:
     role, mix = unique[:, 1], pool.mix
     whole = np.broadcast_to(mix.input_tokens + mix.output_tokens, (len(unique), len(mix.share)))
     prompt = np.broadcast_to(mix.input_tokens, whole.shape)
-    prefill = prefill_table(pool, g, batch, np.where((role == BOTH)[:, None], whole, prompt))
-    prefill_whole = prefill_table(pool, g, batch, whole)
+    both = (role == BOTH)[:, None]
+    prefill = prefill_table(pool, g, batch, np.where(both, whole, prompt), np.where(both, pool.chunk_tokens, np.inf))
+    prefill_whole = prefill_table(pool, g, batch, whole, pool.chunk_tokens)
     prefill_only = prefill_table(pool, g, batch, prompt)
     decode = decode_table(pool, g, most, pool.tpot_limit_s)
     if not pool.computes:
@@ -121,8 +122,8 @@ def _phases(pool: PoolPhysics, unique: Ints) -> _Phases:
     decodes = decode.fits & decode.meets_slo
     can_prefill = prefill.fits.all(axis=1) & laid_out
     can_decode = decodes.all(axis=1) & laid_out
-    both = prefill_whole.fits & combined.fits & combined.meets_slo
-    can_both = both.all(axis=1) & (combined_rate > 0) & laid_out
+    fits_both = prefill_whole.fits & combined.fits & combined.meets_slo
+    can_both = fits_both.all(axis=1) & (combined_rate > 0) & laid_out
     anything = (prefill.fits.any(axis=1) | decodes.any(axis=1)) & laid_out
     return _Phases(
         role=role,

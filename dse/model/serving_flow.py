@@ -129,11 +129,11 @@ def _routes_in_time(system: System, rows: Ints, link: Ints) -> Bools:
     """Routes p to p' of a class whose prefill and transfer alone meet the TTFT limit (N, P, P, C)."""
     latency = stacked(system.tables, rows, "prefill", "latency_s")[:, :, None, :]
     crosses = ~np.eye(len(system.tables), dtype=np.bool_)[None, :, :, None]
-    unqueued = latency + np.where(crosses, _transfer_s(system, link), 0.0)
+    unqueued = latency + np.where(crosses, transfer_s(system, link), 0.0)
     return np.asarray((unqueued <= system.limits.ttft_p99_s) | ~system.mix.counted)
 
 
-def _transfer_s(system: System, link: Ints) -> Floats:
+def transfer_s(system: System, link: Ints) -> Floats:
     """Time to move a request's KV cache from one pool to another (N, P, P, C)."""
     option = system.wiring.option[link][:, :, :, None]
     return np.asarray(system.class_kv_byte / system.links.byte_s[option] + system.links.latency_s[option])
@@ -170,7 +170,7 @@ def _prefill_servers(system: System, rows: Ints, flow: Flow, instances: Floats) 
     return np.where(flow.combined, np.maximum(instances, 1e-9), whole)
 
 
-def _between_pools(z: Floats) -> Floats:
+def between_pools(z: Floats) -> Floats:
     """Flows without what stays on its pool (N, P, P, C)."""
     return np.where(np.eye(z.shape[1], dtype=np.bool_)[None, :, :, None], 0.0, z)
 
@@ -181,10 +181,43 @@ def _mean_transfer_s(system: System, link: Ints, flow: Flow, crosses: Floats) ->
     Everything takes the time of the link to the next pool, and what goes elsewhere the difference: exactly 0
     where all links are alike.
     """
-    transfer, pools = _transfer_s(system, link), np.arange(len(system.tables))
+    transfer, pools = transfer_s(system, link), np.arange(len(system.tables))
     following = transfer[:, pools, (pools + 1) % len(pools)]
-    more = _between_pools(flow.z) * (transfer - following[:, :, None, :])
+    more = between_pools(flow.z) * (transfer - following[:, :, None, :])
     return np.asarray((crosses * following).sum(axis=(1, 2)) + more.sum(axis=(1, 2, 3)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queues:
+    """Every pool's queue for prefill: M/G/c over the classes that flow to it (N, P)."""
+
+    share: Floats
+    """Of all requests, what the pool prefills."""
+    servers: Floats
+    mean_s: Floats
+    cv2: Floats
+    """Mean and squared variation of the service time occupancy/b."""
+    latency_s: Floats
+    """Of a prefill pass, by class (N, P, C)."""
+
+
+def prefill_queues(system: System, rows: Ints, flow: Flow) -> Queues:
+    """The queues of N designs."""
+    x = flow.prefilled
+    service = stacked(system.tables, rows, "prefill", "service_s")
+    instances = gathered([t.instances for t in system.tables], rows)
+    pool_share = x.sum(axis=2)
+    used = pool_share > 0
+    safe = np.where(used, pool_share, 1.0)
+    mean_s = np.where(used, weighted(x, service).sum(axis=2) / safe, 1.0)
+    second = np.where(used, weighted(x, service**2).sum(axis=2) / safe, 1.0)
+    return Queues(
+        share=pool_share,
+        servers=_prefill_servers(system, rows, flow, instances),
+        mean_s=mean_s,
+        cv2=np.maximum(second / mean_s**2 - 1.0, 0.0),
+        latency_s=stacked(system.tables, rows, "prefill", "latency_s"),
+    )
 
 
 def time_to_first_token(system: System, rows: Ints, link: Ints, flow: Flow, rate: Floats) -> tuple[Floats, Floats]:
@@ -197,28 +230,19 @@ def time_to_first_token(system: System, rows: Ints, link: Ints, flow: Flow, rate
     """
     tables, mix = system.tables, system.mix
     x = flow.prefilled
-    latency = stacked(tables, rows, "prefill", "latency_s")
-    service = stacked(tables, rows, "prefill", "service_s")
-    instances = gathered([t.instances for t in tables], rows)
-    pool_share = x.sum(axis=2)
-    used = pool_share > 0
-    safe = np.where(used, pool_share, 1.0)
-    mean_s = np.where(used, weighted(x, service).sum(axis=2) / safe, 1.0)
-    second = np.where(used, weighted(x, service**2).sum(axis=2) / safe, 1.0)
-    cv2 = np.maximum(second / mean_s**2 - 1.0, 0.0)
-    arrivals = rate[:, None] * pool_share
-    servers = _prefill_servers(system, rows, flow, instances)
+    queues = prefill_queues(system, rows, flow)
+    arrivals, latency = rate[:, None] * queues.share, queues.latency_s
     half = gathered([half_step_s(mix, t.combined)[t.config] for t in tables], rows) * flow.combined
     own = np.arange(len(tables))
     stays = flow.z[:, own, own]
     crosses = np.maximum(x - stays, 0.0)
-    wait = mean_wait_s(arrivals, servers, mean_s, cv2) + half
-    mean = (weighted(pool_share, wait)).sum(axis=1) + (weighted(x, latency)).sum(axis=2).sum(axis=1)
+    wait = mean_wait_s(arrivals, queues.servers, queues.mean_s, queues.cv2) + half
+    mean = (weighted(queues.share, wait)).sum(axis=1) + (weighted(x, latency)).sum(axis=2).sum(axis=1)
     mean = mean + _mean_transfer_s(system, link, flow, crosses)
     slow = np.where((x > 0) & mix.counted, latency, -np.inf).argmax(axis=2)[:, :, None]
     slow_latency = np.take_along_axis(latency, slow, axis=2)[:, :, 0]
-    sent = np.where(crosses[:, :, None, :] > 0, _between_pools(flow.z), 0.0)
-    slowest = np.where(sent > 0, _transfer_s(system, link), 0.0).max(axis=2)
+    sent = np.where(crosses[:, :, None, :] > 0, between_pools(flow.z), 0.0)
+    slowest = np.where(sent > 0, transfer_s(system, link), 0.0).max(axis=2)
     slow_transfer = np.take_along_axis(slowest, slow, axis=2)[:, :, 0]
-    tail = tail_wait_s(arrivals, servers, mean_s, cv2) + half + slow_latency + slow_transfer
-    return mean, np.where(used, tail, -np.inf).max(axis=1)
+    tail = tail_wait_s(arrivals, queues.servers, queues.mean_s, queues.cv2) + half + slow_latency + slow_transfer
+    return mean, np.where(queues.share > 0, tail, -np.inf).max(axis=1)

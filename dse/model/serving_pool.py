@@ -144,14 +144,16 @@ class PoolPhysics:
     limits: ServingLimits
     hit_frac: float
     reserve_frac: float
+    chunk_tokens: float = np.inf
+    """Prompt tokens of one pass where the instance also decodes: between two such passes it makes a decode step."""
 
     @property
     def computes(self) -> bool:
         """Whether the device has the arithmetic at all."""
         return self.device.peak(self.precision.compute) is not None
 
-    def prefill(self, g: Floats, batch: Floats) -> PassTime:
-        """Prefill pass of every class (K, C)."""
+    def prefill(self, g: Floats, batch: Floats, chunk_tokens: float | Floats = np.inf) -> PassTime:
+        """Prefill pass of every class (K, C), or the passes it takes in chunks."""
         return prefill_time(
             self.device,
             self.model,
@@ -162,6 +164,7 @@ class PoolPhysics:
             weight_dtype_byte=DTYPE_BYTE[self.precision.weight],
             kv_dtype_byte=DTYPE_BYTE[self.precision.kv],
             compute_dtype=self.precision.compute,
+            chunk_tokens=chunk_tokens,
         )
 
     def decode(self, g: Floats, batch: Floats) -> PassTime:
@@ -201,9 +204,11 @@ class PoolPhysics:
         return np.where(self.mix.steps > 0, self.limits.tpot_s, np.inf)
 
 
-def prefill_table(pool: PoolPhysics, g: Floats, batch: Floats, tokens: Floats) -> PhaseTable:
+def prefill_table(
+    pool: PoolPhysics, g: Floats, batch: Floats, tokens: Floats, chunk_tokens: float | Floats = np.inf
+) -> PhaseTable:
     """Prefill at a given batch; `tokens` (K, C) is what a sequence keeps resident meanwhile."""
-    time = pool.prefill(g, batch)
+    time = pool.prefill(g, batch, chunk_tokens)
     need = resident_byte(pool.weights_byte, g, batch, pool.kv(tokens), pool.share(g))
     margin = pool.usable - need
     fits = margin >= 0

@@ -27,6 +27,18 @@ Cell = TypeVar("Cell", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadAsked:
+    """At which load latencies are given, and what counts as good."""
+
+    load_frac: float = 0.8
+    """Share of the capacity, where there is no demand."""
+    arrival_cv2: float = 1.0
+    """Squared coefficient of variation of the gaps between requests; 1 for a Poisson stream."""
+    limits: tuple[float, float] | None = None
+    """TTFT and TPOT that a good request keeps [s]; infinite where there is no such limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class System:
     """One regime of a study: pools with their tables, one routing, one precision."""
 
@@ -40,6 +52,7 @@ class System:
     limits: ServingLimits
     demand_requests_s: float | None
     site: Site
+    load: LoadAsked = LoadAsked()
     plans: dict[tuple[int, int], StealingPlans] = field(default_factory=dict)
     """Work stealing between two pools: the plans of each pair of configurations, made when first needed."""
 
