@@ -183,6 +183,7 @@ def run(
         "trials": found.trials,
         "hypervolume": found.hypervolume,
         "versions": versions(),
+        "traffic": study.traffic,
         **advice,
         "verdict": study_verdict(study, pick, frontier, candidates),
         "trust": None if pick is None else trust(study, pick),

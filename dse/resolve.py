@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,12 @@ class Study:
             if value is None:
                 _drop(tables, [*path, name])
         return Study.from_dict(raw, folder=self.folder, file=self.name)
+
+    @property
+    def traffic(self) -> dict[str, Any] | None:
+        """Facts of the trace that the requests were cut from; None where there is none."""
+        found = getattr(self.problem, "traffic", None)
+        return None if found is None else asdict(found)
 
     @property
     def name(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import tomli_w
@@ -14,10 +15,12 @@ from dse.errors import InputError
 from dse.explore import CHECKPOINT, JOURNAL, Result
 from dse.files import whole, write_whole
 from dse.plan import Plan, plan_of
+from dse.simulate import Simulation
 from dse.units import json_safe
 
 PLAN = "plan.json"
-RUN_FILES = ("study.toml", "frontier.csv", "candidates.parquet", "run.json", PLAN, "report.html")
+SIMULATION = "simulation.csv"
+RUN_FILES = ("study.toml", "frontier.csv", "candidates.parquet", "run.json", PLAN, "report.html", SIMULATION)
 
 
 def is_run(folder: Path) -> bool:
@@ -86,6 +89,7 @@ def _write_files(result: Result, folder: Path) -> None:
     with whole(folder / "candidates.parquet") as beside:
         result.candidates.to_parquet(beside, index=False)
     write_info(result, folder)
+    (folder / SIMULATION).unlink(missing_ok=True)  # of the run that was here before
     if result.recommended is None:
         (folder / PLAN).unlink(missing_ok=True)
     else:
@@ -95,6 +99,19 @@ def _write_files(result: Result, folder: Path) -> None:
 def write_plan(plan: Plan, path: Path) -> None:
     """Writes a plan as JSON."""
     write_whole(path, json.dumps(plan, indent=2) + "\n")
+
+
+def write_simulation(result: Result, found: Simulation, folder: Path) -> Result:
+    """Writes simulation.csv, and run.json with what the replay said; the run that now knows it."""
+    rows = found.frame.to_dict(orient="records")
+    told = json_safe({**found.info, "summary": found.summary, "rows": rows})
+    known = replace(result, info={**result.info, "simulation": told})
+    try:
+        write_whole(folder / SIMULATION, found.frame.to_csv(index=False))
+        write_info(known, folder)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
+    return known
 
 
 def write_info(result: Result, folder: Path) -> None:

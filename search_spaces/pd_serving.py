@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from dse.model.links import Wiring, assigned
 from dse.model.pd_serving import SATURATED, Evaluation, evaluate
 from dse.model.pd_serving_explain import bottlenecks, explanation, infeasible_reasons
 from dse.model.screening import Explanation, Screen
+from dse.model.serving_flow import Flow, flows
 from dse.model.serving_pool import (
     ANY,
     BOTH,
@@ -62,6 +63,16 @@ SCREENED = ("requests_s", "throughput_tok_s", "input_tok_s", "cost_usd_per_h", "
 FEW_LINKS = 16
 TABLES_KEPT = 20_000
 """Options of all pools up to which a single design is read from the study's tables: these take a second at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaidOut:
+    """One design: its system, its row of every pool's table (P, 1), its link (1,), and where requests go."""
+
+    system: System
+    rows: Ints
+    link: Ints
+    flow: Flow
 
 
 class ServingSpace(GridSpace):
@@ -343,6 +354,12 @@ class ServingSpace(GridSpace):
         columns = space._columns(design.regime, system, rows, link, found)
         detail = explanation(system, rows, link, found, self.pool_names)
         return {"design_id": np.array(["set"], dtype=object), **columns}, detail
+
+    def laid_out(self, settings: Mapping[str, str]) -> LaidOut:
+        """One design given as key -> text, as a replay needs it."""
+        design = ServingDesign(self.problem, settings)
+        _, system, rows, link = self._on_axes(design) or self._off_axes(design)
+        return LaidOut(system=system, rows=rows, link=link, flow=flows(system, rows, link))
 
     def _on_axes(self, design: ServingDesign) -> tuple[ServingSpace, System, Ints, Ints] | None:
         """Where the study's own tables hold a design, if they do and all pairs share a link: nothing is built again."""

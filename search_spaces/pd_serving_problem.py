@@ -117,9 +117,9 @@ def resolve(study: ServingStudy, folder: Path) -> ServingProblem:
 def portable(study: ServingStudy, problem: ServingProblem, folder: Path) -> tuple[dict[str, Any], dict[str, Path]]:
     """The study as plain tables: a trace becomes its request classes, files are named without their folder."""
     raw, files = portable_tables(study, folder)
+    raw["workload"].pop("classes")  # the trace is cut
     if study.workload.trace is not None:
         del raw["workload"]["trace"]
-        raw["workload"].pop("classes", None)
         raw["workload"]["requests"] = [asdict(c) for c in problem.classes]
     return raw, files
 

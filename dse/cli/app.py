@@ -15,6 +15,7 @@ from dse.cli.paper import paper
 from dse.cli.report import report
 from dse.cli.run import run
 from dse.cli.score import score
+from dse.cli.simulate import simulate
 from dse.cli.validate import validate
 
 app = typer.Typer(
@@ -53,6 +54,7 @@ app.command()(schema)
 app.command()(catalog)
 app.command()(report)
 app.command()(export)
+app.command()(simulate)
 app.command()(paper)
 app.command()(calibrate)
 app.command()(validate)

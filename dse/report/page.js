@@ -78,7 +78,7 @@
     box.querySelectorAll("[class*=brush_brush]").forEach(mark => mark.setAttribute("aria-hidden", "true"));
     ready(view);
   }
-  const frontier = data("spec"), reasons = data("why-spec"), tornado = data("tornado-spec");
+  const frontier = data("spec"), reasons = data("why-spec"), tornado = data("tornado-spec"), replays = data("replay-spec");
   const grid = (views, columns, room) => {
     const width = Math.max(150, Math.floor((room - 28 * (columns - 1)) / columns) - 84);
     for (const view of views) view.width = width;
@@ -100,6 +100,10 @@
       grid(spec.concat, spec.columns, room);
       spec.params.find(param => param.name === "design").value = Number(choose.value);
     }, view => { why = view; });
+    draw("replay-charts", replays, (spec, room) => {
+      spec.columns = room < 560 ? 1 : room < 1080 ? 2 : spec.concat.length;
+      grid(spec.concat, spec.columns, room);
+    }, () => {});
     draw("tornado", tornado, (spec, room) => { spec.width = Math.max(120, Math.min(760, room - 300)); }, () => {});
   };
   all();

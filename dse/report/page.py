@@ -28,6 +28,7 @@ from dse.report.proof import GRADES, convergence_rows, evidence, method_lines, s
 from dse.report.relaxed import relaxation_text
 from dse.report.rows import Row, part_list
 from dse.report.sensitivity import what_if
+from dse.report.simulation import checked
 from dse.report.trust import trust
 from dse.report.words import glossary
 from dse.verdict import Verdict, study_verdict
@@ -61,7 +62,7 @@ def context(result: Result) -> dict[str, Any]:
     distinct = distinct_rows(result.frontier, study.envelope.objectives.names, pick)
     charts = figures(result, distinct)
     panels = explained(result, distinct)
-    turned = what_if(info)
+    turned, replayed = what_if(info), checked(info)
     return {
         "name": study.name,
         "paradigm": study.envelope.paradigm,
@@ -75,6 +76,8 @@ def context(result: Result) -> dict[str, Any]:
         "bundle": Markup(vega_bundle()) if charts else "",
         "explained": panels,
         "what_if": turned,
+        "checked": replayed,
+        "replay_spec": Markup(replayed.spec) if replayed else "",
         "tornado_spec": Markup(turned.spec) if turned else "",
         "why_spec": Markup(panels.spec) if panels else "",
         "rows": Markup(script_safe(all_rows(study, distinct))),
