@@ -269,8 +269,11 @@ def _replayed(shared: _Shared, unit: Mapping[str, Any]) -> dict[str, Any]:
 def _lasting(stream: Stream, design: LaidOut, rate: float) -> Requests:
     """The stream, repeated until it lasts long enough at this rate for the fleet to settle."""
     requests = stream.requests
-    mix, pools = design.system.mix, design.system.tables
-    step_s = max(float(np.where(t.decode.fits, t.decode.time.occupancy_s, 0.0).max(initial=0.0)) for t in pools)
+    mix = design.system.mix
+    step_s = max(
+        float((design.flow.decoded[0, p] * t.decode.time.occupancy_s[t.config[design.rows[p, 0]]]).sum())
+        for p, t in enumerate(design.system.tables)
+    )
     wanted = rate * LIFETIMES * float((mix.share * mix.steps).sum()) * step_s
     copies = int(np.ceil(min(wanted, MOST_REQUESTS) / len(requests)))
     if copies <= 1:
