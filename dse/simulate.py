@@ -40,7 +40,9 @@ LIFETIMES: Final = 10.0
 """A stream lasts at least so many times as long as a mean request decodes."""
 MOST_REQUESTS: Final = 200_000
 PROFILE_WINDOWS: Final = 48
-"""Parts of a recorded stream whose rates the prediction takes one by one."""
+"""Parts of a recorded stream, at most, whose rates the prediction takes one by one."""
+WINDOW_REQUESTS: Final = 250
+"""Requests of such a part, at least: fewer say little of a rate."""
 REPLAY_S: Final = 3.0
 """About as long one design takes, on 20,000 requests."""
 QUANTITIES: Final = (
@@ -312,9 +314,9 @@ def _predicted(design: LaidOut, stream: Stream, requests: Requests, load: float)
     rate, weight = np.array([load]), np.array([1.0])
     if stream.arrivals == "recorded":
         span_s = float(requests.arrival_s[-1])
-        windows = np.linspace(0.0, span_s, PROFILE_WINDOWS + 1)
-        count = np.histogram(requests.arrival_s, windows)[0].astype(np.float64)
-        rate, weight = count[count > 0] / (span_s / PROFILE_WINDOWS), count[count > 0] / count.sum()
+        n_windows = min(max(len(requests) // WINDOW_REQUESTS, 1), PROFILE_WINDOWS)
+        count = np.histogram(requests.arrival_s, np.linspace(0.0, span_s, n_windows + 1))[0].astype(np.float64)
+        rate, weight = count[count > 0] / (span_s / n_windows), count[count > 0] / count.sum()
     return asdict(latencies_of_stream(system, design.rows, design.link, design.flow, rate, weight))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,16 @@ def result() -> Result:
     return run(Study.from_dict(small_study(workload=workload)))
 
 
+@pytest.fixture(scope="module")
+def written(result: Result, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("written") / "run"
+    write_whole_run(result, path)
+    return path
+
+
 @pytest.fixture
-def folder(result: Result, tmp_path: Path) -> Path:
-    write_whole_run(result, tmp_path / "run")
-    return tmp_path / "run"
+def folder(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written, tmp_path / "run"))
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ class FirstToken:
 
     def below(self, limit_s: Floats) -> Floats:
         """Probability that a part's TTFT is at most so long (N, M); limit (N,)."""
-        left = limit_s[:, None] - self.fixed_s
+        left = limit_s[:, None] - np.where(np.isfinite(self.fixed_s), self.fixed_s, np.finfo(np.float64).max)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             over = self.waits * np.exp(-np.maximum(left, 0.0) / np.maximum(self.decay_s, 1e-300))
         return np.where((left >= 0) & np.isfinite(self.decay_s), 1.0 - over, 0.0)
@@ -54,7 +54,8 @@ class FirstToken:
         used = self.share > 0
         slowest = np.where(used, self.fixed_s, 0.0).max(axis=1)
         decay = np.where(used, self.decay_s, 0.0).max(axis=1)
-        stable = np.isfinite(decay) & used.any(axis=1)
+        stable = np.isfinite(decay) & np.isfinite(slowest) & used.any(axis=1)
+        slowest = np.where(stable, slowest, 0.0)
         total = self.share.sum(axis=1)
         high = slowest + np.where(stable, decay, 0.0) * np.log(1.0 / (1.0 - part)) + 1e-12
 
