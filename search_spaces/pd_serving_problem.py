@@ -100,7 +100,7 @@ def resolve(study: ServingStudy, folder: Path) -> ServingProblem:
         demand_requests_s=study.demand.requests_s if study.demand else None,
         load=LoadAsked(
             load_frac=work.load_frac,
-            arrival_cv2=traffic.gap_cv2 if traffic else 1.0,
+            arrival_cv2=_arrival_cv2(work, traffic),
             limits=work.goodput_limits,
         ),
         always_loaded=any(name in LOAD_COLUMNS for name in (*study.objectives.names, *study.limits.bounds())),
@@ -120,6 +120,7 @@ def portable(study: ServingStudy, problem: ServingProblem, folder: Path) -> tupl
     raw["workload"].pop("classes")  # the trace is cut
     if study.workload.trace is not None:
         del raw["workload"]["trace"]
+        raw["workload"]["arrival_cv2"] = problem.load.arrival_cv2
         raw["workload"]["requests"] = [asdict(c) for c in problem.classes]
     return raw, files
 
@@ -137,6 +138,13 @@ def _classes(work: ServingWorkload, folder: Path) -> tuple[tuple[RequestClass, .
         for i, r in enumerate(work.requests or ())
     )
     return given, None
+
+
+def _arrival_cv2(work: ServingWorkload, traffic: Traffic | None) -> float:
+    """How unevenly requests arrive: as the study says, as its trace shows, or as a Poisson stream."""
+    if work.arrival_cv2 is not None:
+        return work.arrival_cv2
+    return traffic.gap_cv2 if traffic else 1.0
 
 
 def _offer(pool: ServingPool, work: ServingWorkload, folder: Path) -> PoolOffer:

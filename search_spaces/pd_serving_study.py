@@ -73,6 +73,8 @@ class ServingWorkload(Part):
     """Most request classes that a trace is cut into."""
     slo: Slo = Slo()
     goodput: Goodput = Goodput()
+    arrival_cv2: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    """Squared coefficient of variation of the gaps between requests; without it that of the trace, or 1 (Poisson)."""
     load_frac: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = 0.8
     """Share of a design's capacity at which latencies under load are given, where there is no demand."""
 

@@ -78,6 +78,8 @@ def test_a_method_asked_for_is_refused_with_the_reason() -> None:
 
 SERVING = small_study()
 SERVING["pool"][0]["prefill_batch"] = [1, 2]
+SERVING["workload"]["goodput"] = {"ttft_s": 0.3, "tpot_s": 0.02}
+SERVING["demand"] = {"requests_s": 1}
 
 
 @cache

@@ -187,3 +187,17 @@ def test_random_designs_are_the_same_one_by_one_and_together() -> None:
         one = space.score(np.array([i]))
         for name in LOAD_COLUMNS:
             np.testing.assert_allclose(float(one[name][0]), float(together[name][k]), rtol=1e-9, err_msg=name)
+
+
+def test_no_designs_have_all_columns_and_no_rows() -> None:
+    columns = Study.from_dict(small_study()).space.score(np.zeros(0, dtype=np.int64))
+    assert all(len(columns[name]) == 0 for name in LOAD_COLUMNS[:7])
+
+
+def test_bursts_lengthen_the_wait_and_nothing_else() -> None:
+    capacity = at(SPLIT)["requests_s"]
+    workload = {"model": "llama-2-7b", "requests": [dict(CHAT)]}
+    poisson, bursty = (at(SPLIT, 0.9 * capacity, workload={**workload, "arrival_cv2": v}) for v in (1.0, 4.0))
+    assert bursty["ttft_load_mean_s"] > poisson["ttft_load_mean_s"]
+    for name in ("requests_s", "ttft_mean_s", "ttft_p99_s", "tpot_load_mean_s"):
+        assert bursty[name] == poisson[name]

@@ -99,13 +99,16 @@ def loaded(system: System, rows: Ints, link: Ints, flow: Flow, rate: Floats) -> 
 
 
 def latency_at_load(system: System, rows: Ints, link: Ints, flow: Flow) -> dict[str, Floats]:
-    """`LOAD_COLUMNS` of N designs, at the demand or at a share of their capacity; rows (P, N), link (N,)."""
+    """`LOAD_COLUMNS` of N designs, at the demand or at a share of their capacity; rows (P, N), link (N,).
+
+    Those of goodput only where the study has limits for it.
+    """
     parts = []
-    for start in range(0, rows.shape[1], BLOCK):
+    for start in range(0, max(rows.shape[1], 1), BLOCK):
         at = slice(start, start + BLOCK)
         piece = Flow(rate=flow.rate[at], z=flow.z[at], combined=flow.combined[at])
         parts.append(_of_block(system, rows[:, at], link[at], piece))
-    return {name: np.concatenate([part[name] for part in parts]) for name in LOAD_COLUMNS} if parts else {}
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _of_block(system: System, rows: Ints, link: Ints, flow: Flow) -> dict[str, Floats]:
@@ -113,7 +116,6 @@ def _of_block(system: System, rows: Ints, link: Ints, flow: Flow) -> dict[str, F
     rate = system.load.load_frac * flow.rate if demand is None else np.full_like(flow.rate, demand)
     serves = flow.rate > 0
     load = loaded(system, rows, link, flow, np.where(serves, rate, 0.0))
-    good = np.where(serves, _good_share(system, load), 0.0)
     columns = {
         "load_requests_s": load.rate,
         "ttft_load_mean_s": load.mean_first_s,
@@ -124,6 +126,9 @@ def _of_block(system: System, rows: Ints, link: Ints, flow: Flow) -> dict[str, F
         "decode_stall_s": _stall_s(system, rows, flow, load.decodes),
     }
     endless = {name: np.where(serves, values, np.inf) for name, values in columns.items() if name != "load_requests_s"}
+    if system.load.limits is None:
+        return {**columns, **endless}
+    good = np.where(serves, _good_share(system, load), 0.0)
     return {**columns, **endless, "goodput_frac": good, "goodput_requests_s": good * load.rate}
 
 
@@ -199,11 +204,9 @@ def _stall_s(system: System, rows: Ints, flow: Flow, decodes: list[DecodeLoad]) 
 
 
 def _good_share(system: System, load: Loaded) -> Floats:
-    """Share of requests that keep both limits (N,); NaN where the study has none."""
+    """Share of requests that keep both limits (N,)."""
     n = len(load.rate)
-    if system.load.limits is None:
-        return np.full(n, np.nan)
-    ttft_s, tpot_s = system.load.limits
+    ttft_s, tpot_s = system.load.limits or (np.inf, np.inf)
     first = load.first.below(np.full(n, ttft_s)) if np.isfinite(ttft_s) else np.ones_like(load.first.share)
     kept = np.ones_like(load.decoding)
     if np.isfinite(tpot_s):

@@ -15,6 +15,7 @@ from dse.report.charts import figures
 from dse.report.frontier_rows import distinct_rows
 from dse.report.panels import explained
 from dse.report.sensitivity import what_if
+from dse.report.simulation import checked
 
 PIXELS_PER_MM: Final = 96 / 25.4
 """A CSS pixel is 1/96 inch."""
@@ -76,6 +77,10 @@ def views(result: Result, width_mm: float) -> Iterator[tuple[str, Spec]]:
         tornado = json.loads(turned.spec)
         tornado["title"] = "What the cost of a token hangs on"
         yield _slug(tornado["title"]), _alone(tornado, tornado, result.study.name, width, LABELS_PX)
+    replayed = checked(result.info)
+    if replayed is not None:
+        parity = json.loads(replayed.spec) | {"title": "Checked by replay"}
+        yield _slug(parity["title"]), _framed(_still(parity), result.study.name)
 
 
 def _slug(title: str) -> str:
