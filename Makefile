@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SOURCES := dse formulations search_spaces experiments tests benchmarks
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types layers bench clean
+.PHONY: demo test lint types layers bench studies clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"heterodse needs Python 3.11 or newer; {sys.executable} is {v[0]}.{v[1]}: run make PYTHON=python3.11 ...")'
@@ -31,6 +31,9 @@ layers: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
+
+studies: $(STAMP)
+	$(BIN)/python benchmarks/studies.py
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache *.egg-info build

@@ -9,9 +9,11 @@ Prefill   prompts go to the instance of their pool with the least work left, fir
 Transfer  one KV cache after the other over the link of an ordered pair of pools
 Decode    to the instance with the smallest batch that has room for the whole sequence; else they wait for room, first
           come, first served; newcomers join at the next step
-Both      on an instance that does both phases prompts go first, as whole passes or chunk by chunk with a step between
+Both      on an instance that does both phases prompts go first, as whole passes or chunk by chunk with a step between;
+          of instances with equally much prefill left a prompt takes the one with most room
 Stealing  pools divide their instances as the design's flows do, one of them in part; an instance with nothing to do
-          takes the oldest prompt of the one with most work left, and a sequence without room goes where there is some
+          takes the oldest prompt of the one with most work left if it is done sooner, and a sequence without room goes
+          where there is some
 """
 
 from __future__ import annotations
@@ -95,6 +97,8 @@ class _Instance:
     """Tokens of all active sequences together."""
     left_s: float = 0.0
     """Prefill that waits at it."""
+    until_s: float = 0.0
+    """When the pass under way ends."""
     signal: simpy.Event | None = None
 
 
@@ -200,10 +204,10 @@ class _Fleet:
             self._send(r, self.crews[int(p)])
 
     def _send(self, r: int, crew: _Crew) -> None:
-        """A prompt to an instance: the emptiest where it will also decode, else that with least work left."""
+        """A prompt to the instance with least prefill left; of equal ones to that with most room, if it stays there."""
         if crew.combined:
-            waiting = np.array([len(i.prompts) for i in crew.instances])
-            k = int((crew.load + waiting).argmin())
+            left_s = np.array([i.left_s + max(i.until_s - self.env.now, 0.0) for i in crew.instances])
+            k = int(np.lexsort((crew.used_byte, left_s.round(9)))[0])
         else:
             ready_s, k = heapq.heappop(crew.ready)
             work_s = crew.prefill_s[r] / (crew.prefill_part[k] * self._batch_gain(crew, r))
@@ -301,6 +305,7 @@ class _Fleet:
         occupied_s, latency_s = self._pass_s(crew, batch)
         tokens = float(sum(self.requests.input_tokens[r] for r in batch))
         passes = int(n_chunks(tokens, crew.chunk_tokens)) if crew.combined else 1
+        instance.until_s = started + occupied_s
         for k in range(passes):
             yield self.env.timeout(occupied_s / passes)
             crew.prefilling_s += occupied_s / passes
@@ -364,13 +369,14 @@ class _Fleet:
             self._join(crew, k, crew.waiting.popleft())
 
     def _steal(self, idle: _Instance) -> bool:
-        """Takes the oldest prompt of the instance with most work left that this one can run."""
+        """Takes the oldest prompt of the instance with most work left, if it is done sooner here."""
         others = [i for crew in self.crews for i in crew.instances if i.prompts and i is not idle]
         if not others:
             return False
         victim = max(others, key=lambda i: i.left_s)
         r = victim.prompts[0]
-        if not np.isfinite(idle.crew.prefill_s[r]):
+        there_s = max(victim.until_s - self.env.now, 0.0) + victim.crew.latency_s[r]
+        if idle.crew.latency_s[r] >= there_s:
             return False
         victim.prompts.popleft()
         victim.left_s -= victim.crew.prefill_s[r]

@@ -86,6 +86,7 @@ def simulate(
     trace: Path | None = None,
     arrivals: Arrivals = "poisson",
     load_requests_s: float | None = None,
+    load_frac: float | None = None,
     n_requests: int = 20_000,
     seed: int = 0,
     workers: int = 1,
@@ -95,7 +96,8 @@ def simulate(
     """Replays designs of a run: those named, or `top` of its frontier, evenly spread, the recommended one among them.
 
     Lengths are those of `trace`, by default of the study's own, else drawn from its classes. Arrivals are a Poisson
-    stream at each design's load, or the trace's own, stretched to that load. InputError for a run without a feasible
+    stream at each design's load, or the trace's own, stretched to that load. The load is `load_requests_s`, or
+    `load_frac` of the design's capacity, or else that of the run. InputError for a run without a feasible
     design, of another paradigm, for unknown designs and malformed traces.
     """
     rows = _chosen(result, top, designs)
@@ -106,7 +108,7 @@ def simulate(
     stream = _stream(result, trace, arrivals, n_requests, seed)
     stop = stop or Stop()
     found: dict[int, dict[str, Any]] = {}
-    units = [_unit(result.study, row, load_requests_s) for row in rows]
+    units = [_unit(result.study, row, load_requests_s, load_frac) for row in rows]
     shared = _Shared(study=result.study, stream=stream)
     with Workers(_replayed, shared, workers=workers) as pool:
         for position, record in pool.map(units, estimated_s=len(units) * REPLAY_S):
@@ -184,14 +186,15 @@ def _named(frame: pd.DataFrame, suggested: list[str], designs: Sequence[str]) ->
     return rows
 
 
-def _unit(study: Study, row: pd.Series, load_requests_s: float | None) -> dict[str, Any]:
+def _unit(study: Study, row: pd.Series, load_requests_s: float | None, load_frac: float | None) -> dict[str, Any]:
     """What a worker needs of a design."""
+    load = float(row["load_requests_s"]) if load_frac is None else load_frac * float(row["requests_s"])
     return {
         "design_id": str(row["design_id"]),
         "settings": study.space.settings_of({str(k): v for k, v in row.items()}),
         "throughput_tok_s": float(row["throughput_tok_s"]),
         "requests_s": float(row["requests_s"]),
-        "load_requests_s": float(row["load_requests_s"] if load_requests_s is None else load_requests_s),
+        "load_requests_s": load if load_requests_s is None else load_requests_s,
     }
 
 

@@ -28,9 +28,7 @@ from dse.run_folder import write_run
 from dse.scoring import explain, score
 
 SERVING_WORDS = r"(?i)prefill|decode\b|kv cache|output throughput|\brequests?\b|\bttft|\btpot|phases|user\b"
-TRAINING_WORDS = (
-    r"(?i)zero stage|micro-batch|global batch|training throughput|\bmfu\b|recompute|\bstep time"
-)
+TRAINING_WORDS = r"(?i)zero stage|micro-batch|global batch|training throughput|\bmfu\b|recompute|\bstep time"
 
 
 def found_in(raw: dict[str, Any]) -> Result:

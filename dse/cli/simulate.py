@@ -36,6 +36,9 @@ def simulate(
     load: Annotated[
         float | None, typer.Option(min=1e-9, max=1e9, help="Requests/s; default the demand, else a share of capacity.")
     ] = None,
+    load_frac: Annotated[
+        float | None, typer.Option(min=0.01, max=2.0, help="Load as a share of each design's capacity instead.")
+    ] = None,
     requests: Annotated[int, typer.Option(min=100, max=1_000_000, help="Most requests of the trace.")] = 20_000,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and the order of requests.")] = 0,
     workers: Annotated[int, typer.Option(min=1, max=4096, help="Processes.")] = 1,
@@ -45,11 +48,14 @@ def simulate(
     """Replay designs of a run event by event: TTFT, TPOT, throughput and use of each pool, beside the prediction."""
     from dse.cli.report import fitting
     from dse.cli.run import shown, signals
+    from dse.errors import InputError
     from dse.progress import Stop
     from dse.report import load_run, write_report
     from dse.run_folder import write_simulation
     from dse.simulate import simulate as replay_designs
 
+    if load is not None and load_frac is not None:
+        raise InputError("--load and --load-frac: give one of them")
     result = fitting([folder], lambda: load_run(folder))
     stop = Stop()
     with signals(stop), shown(progress) as report:
@@ -60,6 +66,7 @@ def simulate(
             trace=trace,
             arrivals=arrivals.value,
             load_requests_s=load,
+            load_frac=load_frac,
             n_requests=requests,
             seed=seed,
             workers=workers,
