@@ -24,6 +24,7 @@ from placement import placement_table
 from samplers import sampler_tables
 from scaling import scaling_table
 from serving import COLUMNS_READ, memory_table, speed_table
+from traffic import traffic_table
 from training import training_table
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -62,6 +63,11 @@ SECTIONS = {
         "Time to the exact frontier",
         "Every design looked at, or dropped unseen (`pruned`); each case in a process of its own.",
         enumeration_table,
+    ),
+    "traffic": Section(
+        "Traces of up to four million requests",
+        "Cut into twelve classes, and counted in 24 windows; every row is checked. Memory: peak above the imports.",
+        traffic_table,
     ),
     "scaling": Section(
         "1 -> 2 workers",
