@@ -130,6 +130,7 @@ class ServingStudy(FleetStudy):
     @model_validator(mode="after")
     def _whole(self, info: ValidationInfo) -> ServingStudy:
         faults = self.fleet_faults(self.pool, self.workload.compute_dtype, folder_of(info))
+        faults += self.question_faults(self.pool, folder_of(info), demanded=self.demand is not None)
         faults += self._measured_faults(folder_of(info))
         most = self.limits.bounds().get("requests_s", (0, np.inf))[1]
         if self.demand and most < self.demand.requests_s:

@@ -1,0 +1,192 @@
+"""Answers to the questions of a study in words: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from dse.fleets import RATE, SAME, Best, n_kinds, parts
+from dse.resolve import Study
+from dse.units import quantity
+
+COST: Final = "cost_usd_per_h"
+POWER: Final = "power_w"
+WORD: Final[Mapping[str, str]] = {COST: "cost", POWER: "power"}
+Bracket = tuple[float | None, float | None]
+"""Last value met and first one not met; None where there is none."""
+BINDING: Final[Mapping[str, str]] = {
+    COST: "the budget binds",
+    POWER: "the power cap binds",
+    "each": "budget and power cap both bind, either one raised lets a faster fleet in",
+    "together": "budget and power cap both bind, only raised together do they let a faster fleet in",
+    "none": "no limit binds, no faster fleet is on offer",
+}
+"""What holds the throughput back."""
+
+
+def cheapest_line(study: Study, demand: float, best: Best, alone: Sequence[Best], mix: Best | None) -> str:
+    """The cheapest fleet for a demand, and the runner-up."""
+    return (
+        f"The cheapest fleet for {demand:,.6g} requests/s is {fleet(study, best)} at {measure(best, COST)}, which "
+        f"serves up to {best.of('requests_s'):,.1f} requests/s; {_against(study, best, alone, mix, COST)}."
+    )
+
+
+def unserved_line(study: Study, demand: float, most: Best) -> str:
+    """That nothing serves a demand, and what is served at most."""
+    line = f"No fleet on offer serves {demand:,.6g} requests/s within the limits of the study"
+    if most.row is None:
+        return f"{line}, nor anything less."
+    return f"{line}; the most is {most.of('requests_s'):,.1f} requests/s, by {fleet(study, most)}."
+
+
+def within_line(
+    study: Study, caps: Mapping[str, float], best: Best, binding: str, alone: Sequence[Best], mix: Best | None
+) -> str:
+    """The fastest fleet within budget and power cap."""
+    return (
+        f"Within {caps_text(caps)} the fastest fleet is {fleet(study, best)} with {measure(best, RATE)}, for "
+        f"{measure(best, COST)} and {measure(best, POWER)}; {BINDING[binding]}; "
+        f"{_against(study, best, alone, mix, RATE)}."
+    )
+
+
+def against_line(study: Study, column: str, cap: float, mix: Best, alone: Sequence[Best]) -> str:
+    """The best mix against the best fleet of one device within one cap."""
+    opening = f"At equal {WORD[column]} (up to {_amount(column, cap)})"
+    single = f"the best fleet of one device, {fleet(study, alone[0])}" if alone else ""
+    if mix.row is None:
+        return f"{opening} no mix is feasible" + (f", {single}, gives {measure(alone[0], RATE)}." if alone else ".")
+    told = f"{opening} the best mix, {fleet(study, mix)}, gives {measure(mix, RATE)}"
+    if not alone:
+        return f"{told}; no fleet of one device is feasible."
+    return f"{told}, {mix.of(RATE) / alone[0].of(RATE):.3g} times {single} ({measure(alone[0], RATE)})."
+
+
+def link_line(study: Study, bracket: Bracket, reach: tuple[float, float], mix: Best, single: Best | None) -> str:
+    """From which bandwidth on mixing pays; `mix` is the best mix at the value told of."""
+    inside, outside = bracket
+    compared = f"{_named(study, 'the best mix', mix)}; {_named(study, 'the best fleet of one device', single)}"
+    if mix.row is None and single is None:
+        return "Mixing does not pay at any link: no fleet is feasible, mixed or of one device."
+    if inside is None:
+        return f"Mixing never pays, whatever the link: even at {_width(study, reach[1])}, {compared}."
+    if outside is None:
+        return f"Mixing pays already at the narrowest link looked at, {_width(study, inside)}: {compared}."
+    return (
+        f"Mixing pays from {_width(study, inside)} on, and not at {_width(study, outside)} "
+        f"(today up to {_gb_s(study, 1.0)}): {compared}."
+    )
+
+
+def price_line(
+    study: Study,
+    device: str,
+    unit: str,
+    now: float,
+    bracket: tuple[float | None, float | None],
+    bests: tuple[Best, Best],
+) -> str:
+    """Up to which price a device is bought; `bests` with it at the price told of, and without it."""
+    inside, outside = bracket
+    having, lacking = bests
+    compared = f"{_named(study, 'with it', having)}; {_named(study, 'without it', lacking)}"
+    if having.row is None and lacking.row is None:
+        return f"{device} is not bought even when free: no fleet is feasible, with it or without it."
+    if inside is None:
+        return f"{device} is not bought even when free: {compared}."
+    today = f"today {_price(unit, now)}"
+    if outside is None:
+        return f"{device} is bought at any price up to {_price(unit, inside)} ({today}): there {compared}."
+    return f"{device} is bought up to {_price(unit, inside)} ({today}) for {_goal(study)}: there {compared}."
+
+
+def fleet(study: Study, best: Best) -> str:
+    """What a fleet buys: `16 x a100 + 1 x wse-3`."""
+    assert best.row is not None
+    return " + ".join(f"{n:,} x {pool}" for pool, n in parts(study, best.row).items())
+
+
+def measure(best: Best, column: str) -> str:
+    """A column of a fleet, with its unit."""
+    return _amount(column, best.of(column))
+
+
+def caps_text(caps: Mapping[str, float]) -> str:
+    """Budget and power cap."""
+    return " and ".join(_amount(column, cap) for column, cap in caps.items())
+
+
+def better(study: Study, one: Best, other: Best | None, *, by: float = SAME) -> bool:
+    """Whether a fleet beats another in what is asked, by more than this share (negative: falls short by less)."""
+    if one.row is None:
+        return False
+    if other is None or other.row is None:
+        return True
+    if study.envelope.objectives.pick == "cheapest":
+        return one.of(COST) < other.of(COST) * (1 - by)
+    return one.of(RATE) > other.of(RATE) * (1 + by)
+
+
+def _against(study: Study, best: Best, alone: Sequence[Best], mix: Best | None, column: str) -> str:
+    """The best fleet against the best of one device; of one device itself, against the best mix."""
+    assert best.row is not None
+    lone = n_kinds(study, best.row) < 2
+    if lone and (not alone or not better(study, alone[0], best)):
+        if mix is None:
+            return "no other device is on offer"
+        return f"no mix is better: {_compared(study, mix, best, 'the best mix', column)}"
+    if not alone:
+        return "no fleet of one device can do that"
+    return _compared(study, best, alone[0], "the best of one device", column, turned=True)
+
+
+def _compared(study: Study, one: Best, other: Best, words: str, column: str, *, turned: bool = False) -> str:
+    """One fleet against another; `turned` says it of the first and names the second."""
+    named = other if turned else one
+    if named.row is None:
+        return f"{words} is not feasible"
+    told = f"{words}, {fleet(study, named)} ({measure(named, column)})"
+    if column == RATE:
+        ratio = f"{one.of(RATE) / other.of(RATE):.3g} times"
+        return f"{ratio} {told}" if turned else f"{told}, gives {ratio} as much"
+    share = one.of(column) / other.of(column) - 1 if other.of(column) else 0.0
+    apart = f"{abs(share) * 100:.1f} % {'dearer' if share > 0 else 'cheaper'}"
+    return f"{apart} than {told}" if turned else f"{told}, is {apart}"
+
+
+def _named(study: Study, words: str, best: Best | None) -> str:
+    """A fleet with the figure that is asked for."""
+    if best is None or best.row is None:
+        return f"{words} none is feasible"
+    column = COST if study.envelope.objectives.pick == "cheapest" else RATE
+    return f"{words} {fleet(study, best)} at {measure(best, column)}"
+
+
+def _goal(study: Study) -> str:
+    """What the question's fleets are to do."""
+    if study.envelope.objectives.pick == "cheapest" and study.space.demand is not None:
+        return f"{study.space.demand[1]:,.6g} requests/s"
+    bounds = study.envelope.limits.bounds()
+    return caps_text({c: bounds[c][1] for c in (COST, POWER) if bounds.get(c, (0.0, float("inf")))[1] < float("inf")})
+
+
+def _amount(column: str, value: float) -> str:
+    if column == POWER:
+        return quantity(value, "W")
+    return f"{value:,.2f} USD/h" if column == COST else f"{value:,.0f} tok/s"
+
+
+def _price(unit: str, value: float) -> str:
+    return f"{value:,.0f} {unit}" if unit == "USD" and value >= 100 else f"{value:,.4g} {unit}"
+
+
+def _gb_s(study: Study, scale: float) -> str:
+    return f"{float(study.problem.links.byte_s.max()) * scale / 1e9:,.4g} GB/s"
+
+
+def _width(study: Study, scale: float) -> str:
+    """Links so many times as wide as today's; raw bandwidths are nothing but their widest, since they cost nothing."""
+    if study.problem.raw_links:
+        return _gb_s(study, scale)
+    return f"{scale:.4g} times today's links (the widest then {_gb_s(study, scale)})"
