@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -56,7 +57,7 @@ def against_line(study: Study, column: str, cap: float, mix: Best, alone: Sequen
     opening = f"At equal {WORD[column]} (up to {_amount(column, cap)})"
     single = f"the best fleet of one device, {fleet(study, alone[0])}" if alone else ""
     if mix.row is None:
-        return f"{opening} no mix is feasible" + (f", {single}, gives {measure(alone[0], RATE)}." if alone else ".")
+        return f"{opening} no mix is feasible" + (f"; {single}, gives {measure(alone[0], RATE)}." if alone else ".")
     told = f"{opening} the best mix, {fleet(study, mix)}, gives {measure(mix, RATE)}"
     if not alone:
         return f"{told}; no fleet of one device is feasible."
@@ -66,17 +67,16 @@ def against_line(study: Study, column: str, cap: float, mix: Best, alone: Sequen
 def link_line(study: Study, bracket: Bracket, reach: tuple[float, float], mix: Best, single: Best | None) -> str:
     """From which bandwidth on mixing pays; `mix` is the best mix at the value told of."""
     inside, outside = bracket
-    compared = f"{_named(study, 'the best mix', mix)}; {_named(study, 'the best fleet of one device', single)}"
+    compared = f"{_named(study, 'mix', mix)}, {_named(study, 'fleet of one device', single)}"
     if mix.row is None and single is None:
         return "Mixing does not pay at any link: no fleet is feasible, mixed or of one device."
     if inside is None:
-        return f"Mixing never pays, whatever the link: even at {_width(study, reach[1])}, {compared}."
+        return f"Mixing never pays, whatever the link: even at {_width(study, reach[1], up=False)} {compared}."
     if outside is None:
-        return f"Mixing pays already at the narrowest link looked at, {_width(study, inside)}: {compared}."
-    return (
-        f"Mixing pays from {_width(study, inside)} on, and not at {_width(study, outside)} "
-        f"(today up to {_gb_s(study, 1.0)}): {compared}."
-    )
+        return f"Mixing pays already at the narrowest link looked at, {_width(study, inside, up=True)}: {compared}."
+    today = f"today up to {_gb_s(study, 1.0)}" + ("" if study.problem.raw_links else ", all links scaled alike")
+    ends = (_width(study, inside, up=True), _width(study, outside, up=False))
+    return f"Mixing pays from {ends[0]} on, not at {ends[1]} ({today}): {compared}."
 
 
 def price_line(
@@ -90,15 +90,32 @@ def price_line(
     """Up to which price a device is bought; `bests` with it at the price told of, and without it."""
     inside, outside = bracket
     having, lacking = bests
-    compared = f"{_named(study, 'with it', having)}; {_named(study, 'without it', lacking)}"
+    compared = f"{_named(study, 'fleet with it', having)}, {_named(study, 'fleet without it', lacking)}"
     if having.row is None and lacking.row is None:
         return f"{device} is not bought even when free: no fleet is feasible, with it or without it."
     if inside is None:
-        return f"{device} is not bought even when free: {compared}."
-    today = f"today {_price(unit, now)}"
+        return f"{device} is not bought even when free, for {_goal(study)}: {compared}."
+    told = f"(today {_price(unit, now)}), for {_goal(study)}: {compared}."
     if outside is None:
-        return f"{device} is bought at any price up to {_price(unit, inside)} ({today}): there {compared}."
-    return f"{device} is bought up to {_price(unit, inside)} ({today}) for {_goal(study)}: there {compared}."
+        return f"{device} is bought at any price up to {_price(unit, inside)} {told}"
+    ends = (_price(unit, rounded(inside, up=False)), _price(unit, rounded(outside, up=True)))
+    return f"{device} is bought up to {ends[0]}, not at {ends[1]} {told}"
+
+
+def rounded(value: float, *, up: bool) -> float:
+    """A value with four figures, never beyond it on the side that an answer holds.
+
+    >>> rounded(119.9966, up=False), rounded(6.0455, up=True), rounded(0.0, up=True)
+    (119.9, 6.046, 0.0)
+    """
+    if value <= 0:
+        return 0.0
+    digits = 3 - math.floor(math.log10(value))
+    figures = value * 10.0**digits
+    nearest = round(figures)
+    if abs(figures - nearest) > SAME * figures:
+        nearest = math.ceil(figures) if up else math.floor(figures)
+    return round(nearest * 10.0**-digits, max(digits, 0))
 
 
 def fleet(study: Study, best: Best) -> str:
@@ -135,6 +152,8 @@ def _against(study: Study, best: Best, alone: Sequence[Best], mix: Best | None, 
     if lone and (not alone or not better(study, alone[0], best)):
         if mix is None:
             return "no other device is on offer"
+        if mix.row is None:
+            return "no mix is feasible"
         return f"no mix is better: {_compared(study, mix, best, 'the best mix', column)}"
     if not alone:
         return "no fleet of one device can do that"
@@ -144,49 +163,52 @@ def _against(study: Study, best: Best, alone: Sequence[Best], mix: Best | None, 
 def _compared(study: Study, one: Best, other: Best, words: str, column: str, *, turned: bool = False) -> str:
     """One fleet against another; `turned` says it of the first and names the second."""
     named = other if turned else one
-    if named.row is None:
-        return f"{words} is not feasible"
     told = f"{words}, {fleet(study, named)} ({measure(named, column)})"
     if column == RATE:
         ratio = f"{one.of(RATE) / other.of(RATE):.3g} times"
         return f"{ratio} {told}" if turned else f"{told}, gives {ratio} as much"
     share = one.of(column) / other.of(column) - 1 if other.of(column) else 0.0
     apart = f"{abs(share) * 100:.1f} % {'dearer' if share > 0 else 'cheaper'}"
+    if share > 1:
+        return f"{told}, costs {share + 1:.3g} times as much"
     return f"{apart} than {told}" if turned else f"{told}, is {apart}"
 
 
 def _named(study: Study, words: str, best: Best | None) -> str:
     """A fleet with the figure that is asked for."""
     if best is None or best.row is None:
-        return f"{words} none is feasible"
+        return f"no {words} is feasible"
     column = COST if study.envelope.objectives.pick == "cheapest" else RATE
-    return f"{words} {fleet(study, best)} at {measure(best, column)}"
+    return f"the best {words} is {fleet(study, best)} at {measure(best, column)}"
 
 
 def _goal(study: Study) -> str:
     """What the question's fleets are to do."""
     if study.envelope.objectives.pick == "cheapest" and study.space.demand is not None:
-        return f"{study.space.demand[1]:,.6g} requests/s"
+        return f"the cheapest fleet for {study.space.demand[1]:,.6g} requests/s"
     bounds = study.envelope.limits.bounds()
-    return caps_text({c: bounds[c][1] for c in (COST, POWER) if bounds.get(c, (0.0, float("inf")))[1] < float("inf")})
+    caps = {column: bounds[column][1] for column in WORD if column in bounds and math.isfinite(bounds[column][1])}
+    return f"the fastest fleet within {caps_text(caps)}"
 
 
 def _amount(column: str, value: float) -> str:
     if column == POWER:
         return quantity(value, "W")
-    return f"{value:,.2f} USD/h" if column == COST else f"{value:,.0f} tok/s"
+    return _price("USD/h", value) if column == COST else f"{value:,.0f} tok/s"
 
 
 def _price(unit: str, value: float) -> str:
-    return f"{value:,.0f} {unit}" if unit == "USD" and value >= 100 else f"{value:,.4g} {unit}"
+    """Cents where there are any; of small prices, four figures."""
+    text = f"{value:,.2f}".removesuffix(".00") if value >= 10 or value == 0 else f"{value:.4g}"
+    return f"{text} {unit}"
 
 
 def _gb_s(study: Study, scale: float) -> str:
-    return f"{float(study.problem.links.byte_s.max()) * scale / 1e9:,.4g} GB/s"
+    value = float(study.problem.links.byte_s.max()) * scale / 1e9
+    return f"{value:,.0f} GB/s" if value >= 1000 else f"{value:.4g} GB/s"
 
 
-def _width(study: Study, scale: float) -> str:
-    """Links so many times as wide as today's; raw bandwidths are nothing but their widest, since they cost nothing."""
-    if study.problem.raw_links:
-        return _gb_s(study, scale)
-    return f"{scale:.4g} times today's links (the widest then {_gb_s(study, scale)})"
+def _width(study: Study, scale: float, *, up: bool) -> str:
+    """The widest link where all are so many times as wide as today's: where links cost nothing, only that one counts."""
+    widest_gb_s = float(study.problem.links.byte_s.max()) / 1e9
+    return _gb_s(study, rounded(scale * widest_gb_s, up=up) / widest_gb_s)

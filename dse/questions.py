@@ -164,10 +164,9 @@ def least_link(study: Study, question: Question, explorer: Explorer) -> Record:
     inside, outside = _bracket(pays, knob.now, likely=knob.reach[1], unlikely=knob.reach[0])
     mix = mixed[knob.reach[1] if inside is None else inside]
     widest_gb_s = float(asked.problem.links.byte_s.max()) / 1e9
-    shown = widest_gb_s if asked.problem.raw_links else 1.0
     return _record(
         link_line(asked, (inside, outside), knob.reach, mix, single),
-        "GB/s" if asked.problem.raw_links else "x",
+        "GB/s",
         {
             "widest_today_gb_s": widest_gb_s,
             "least_of_today": inside,
@@ -176,8 +175,8 @@ def least_link(study: Study, question: Question, explorer: Explorer) -> Record:
             "best_mix": _facts(asked, mix),
             "best_of_one_device": _facts(asked, single) if single else None,
         },
-        value=None if inside is None else inside * shown,
-        bracket=[None if end is None else end * shown for end in (inside, outside)],
+        value=None if inside is None else inside * widest_gb_s,
+        bracket=[None if end is None else end * widest_gb_s for end in (inside, outside)],
         frontier=points_behind(asked, [mix, *alone], _spent(asked)),
     )
 
