@@ -209,6 +209,6 @@ def _gb_s(study: Study, scale: float) -> str:
 
 
 def _width(study: Study, scale: float, *, up: bool) -> str:
-    """The widest link where all are so many times as wide as today's: where links cost nothing, only that one counts."""
+    """The widest link where all are so many times as wide as today's; where links cost nothing only it counts."""
     widest_gb_s = float(study.problem.links.byte_s.max()) / 1e9
     return _gb_s(study, rounded(scale * widest_gb_s, up=up) / widest_gb_s)
