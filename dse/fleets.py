@@ -76,6 +76,12 @@ def bounded(study: Study, bounds: Bounds) -> Study:
     return replace(study, envelope=study.envelope.model_copy(update={"limits": limits}))
 
 
+def ends_of(study: Study) -> Study:
+    """The study of which only the frontier's ends are wanted: exact programs find the best fleet there, and stop."""
+    search = study.envelope.search.model_copy(update={"resolution_frac": 1.0})
+    return replace(study, envelope=study.envelope.model_copy(update={"search": search}))
+
+
 def devices_of(study: Study) -> list[str]:
     """Names of the devices on offer, in the order of the pools."""
     return list(dict.fromkeys(offer.device.name for offer in study.problem.pools))

@@ -52,16 +52,24 @@ def within_line(
     )
 
 
-def against_line(study: Study, column: str, cap: float, mix: Best, alone: Sequence[Best]) -> str:
-    """The best mix against the best fleet of one device within one cap."""
+def against_line(study: Study, column: str, cap: float, mix: Best, alone: Sequence[Best], *, all_of_it: bool) -> str:
+    """The best mix against the best fleet of one device within one cap; `all_of_it`: no larger such fleet helps."""
     opening = f"At equal {WORD[column]} (up to {_amount(column, cap)})"
-    single = f"the best fleet of one device, {fleet(study, alone[0])}" if alone else ""
-    if mix.row is None:
-        return f"{opening} no mix is feasible" + (f"; {single}, gives {measure(alone[0], RATE)}." if alone else ".")
-    told = f"{opening} the best mix, {fleet(study, mix)}, gives {measure(mix, RATE)}"
+    if not alone and mix.row is None:
+        return f"{opening} no fleet is feasible."
     if not alone:
-        return f"{told}; no fleet of one device is feasible."
-    return f"{told}, {mix.of(RATE) / alone[0].of(RATE):.3g} times {single} ({measure(alone[0], RATE)})."
+        told = f"the best mix, {fleet(study, mix)}, gives {_rate_for(mix, column)}"
+        return f"{opening} {told}; no fleet of one device is feasible."
+    single = f"the best fleet of one device, {fleet(study, alone[0])}"
+    offered = ", and no faster one is on offer" if all_of_it else ""
+    if mix.row is None:
+        return f"{opening} no mix is feasible; {single}, gives {_rate_for(alone[0], column)}{offered}."
+    ratio = f"{mix.of(RATE) / alone[0].of(RATE):.3g} times {single} ({_rate_for(alone[0], column)}{offered})"
+    return f"{opening} the best mix, {fleet(study, mix)}, gives {_rate_for(mix, column)}, {ratio}."
+
+
+def _rate_for(best: Best, column: str) -> str:
+    return f"{measure(best, RATE)} for {measure(best, column)}"
 
 
 def link_line(study: Study, bracket: Bracket, reach: tuple[float, float], mix: Best, single: Best | None) -> str:
@@ -76,7 +84,7 @@ def link_line(study: Study, bracket: Bracket, reach: tuple[float, float], mix: B
         return f"Mixing pays already at the narrowest link looked at, {_width(study, inside, up=True)}: {compared}."
     today = f"today up to {_gb_s(study, 1.0)}" + ("" if study.problem.raw_links else ", all links scaled alike")
     ends = (_width(study, inside, up=True), _width(study, outside, up=False))
-    return f"Mixing pays from {ends[0]} on, not at {ends[1]} ({today}): {compared}."
+    return f"Mixing pays from {ends[0]} on, not at {ends[1]} ({today}): there {compared}."
 
 
 def price_line(
@@ -95,7 +103,7 @@ def price_line(
         return f"{device} is not bought even when free: no fleet is feasible, with it or without it."
     if inside is None:
         return f"{device} is not bought even when free, for {_goal(study)}: {compared}."
-    told = f"(today {_price(unit, now)}), for {_goal(study)}: {compared}."
+    told = f"(today {_price(unit, now)}), for {_goal(study)}: there {compared}."
     if outside is None:
         return f"{device} is bought at any price up to {_price(unit, inside)} {told}"
     ends = (_price(unit, rounded(inside, up=False)), _price(unit, rounded(outside, up=True)))

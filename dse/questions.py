@@ -37,6 +37,7 @@ from dse.fleets import (
     best_without,
     bounded,
     devices_of,
+    ends_of,
     n_kinds,
     parts,
     points_behind,
@@ -138,12 +139,14 @@ def hybrid_against_homogeneous(study: Study, question: Question, explorer: Explo
         only = {c: cap if c == column else math.inf for c in WORD}
         asked = aimed(study, spent=column, pick="fastest", bounds=_upper(study, only))
         mix, alone = best_mix(asked, explorer), best_alone(asked, explorer)
-        lines.append(against_line(asked, column, cap, mix, alone))
+        all_of_it = _all_of_it(asked, column, alone, explorer)
+        lines.append(against_line(asked, column, cap, mix, alone, all_of_it=all_of_it))
         points += points_behind(asked, [mix, *alone], column, most=MOST_POINTS // len(caps))
         values[f"equal_{WORD[column]}"] = {
             "limits": {column: cap},
             "best_mix": _facts(asked, mix),
             "best_of_one_device": _facts(asked, alone[0]) if alone else None,
+            "no_faster_one_device_on_offer": all_of_it,
             "ratio": mix.of(RATE) / alone[0].of(RATE) if alone and mix.row is not None else None,
         }
     first = next(iter(values.values()))["ratio"]
@@ -158,11 +161,11 @@ def least_link(study: Study, question: Question, explorer: Explorer) -> Record:
     single = alone[0] if alone else None
 
     def pays(scale: float) -> bool:
-        mixed[scale] = mixed.get(scale) or best_mix(knob.turned(scale), explorer)
+        mixed[scale] = mixed.get(scale) or best_mix(ends_of(knob.turned(scale)), explorer)
         return better(asked, mixed[scale], single, by=-SAME)
 
     inside, outside = _bracket(pays, knob.now, likely=knob.reach[1], unlikely=knob.reach[0])
-    mix = mixed[knob.reach[1] if inside is None else inside]
+    mix = best_mix(knob.turned(knob.reach[1] if inside is None else inside), explorer)
     widest_gb_s = float(asked.problem.links.byte_s.max()) / 1e9
     return _record(
         link_line(asked, (inside, outside), knob.reach, mix, single),
@@ -189,11 +192,11 @@ def entry_price(study: Study, question: Question, explorer: Explorer) -> Record:
     lacking, having = best_without(asked, device, explorer), dict[float, Best]()
 
     def bought(price: float) -> bool:
-        having[price] = having.get(price) or best_with(knob.turned(price), device, explorer)
+        having[price] = having.get(price) or best_with(ends_of(knob.turned(price)), device, explorer)
         return better(asked, having[price], lacking)
 
     inside, outside = _bracket(bought, knob.now, likely=knob.reach[0], unlikely=knob.reach[1])
-    best = having[knob.reach[0] if inside is None else inside]
+    best = best_with(knob.turned(knob.reach[0] if inside is None else inside), device, explorer)
     return _record(
         price_line(asked, device, knob.unit, knob.now, (inside, outside), (best, lacking)),
         knob.unit,
@@ -291,6 +294,14 @@ def _binding(asked: Study, caps: Mapping[str, float], best: Best, explorer: Expl
     if alone:
         return alone[0] if len(alone) == 1 else "each"
     return "together" if len(caps) > 1 and faster(*caps) else "none"
+
+
+def _all_of_it(asked: Study, column: str, alone: Sequence[Best], explorer: Explorer) -> bool:
+    """Whether fleets of one device end with what is on offer, and not at the cap."""
+    if not alone:
+        return False
+    free = bounded(asked, _upper(asked, {column: math.inf}))
+    return not better(asked, best_alone(free, explorer)[0], alone[0])
 
 
 def _compared(asked: Study, best: Best, alone: Sequence[Best], mix: Best | None) -> Record:

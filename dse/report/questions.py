@@ -122,10 +122,9 @@ def _specification(data: list[dict[str, Any]], kinds: list[str], across: str, up
     """Frontiers over each other: a line and marks each, a ring around the best."""
     import altair as alt
 
-    x = alt.X(
-        "x", type="quantitative", title=across, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=6)
-    )
-    y = alt.Y("y", type="quantitative", title=up, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=6))
+    axis, near = alt.Axis(tickCount=6), alt.Scale(zero=False, nice=True)
+    x = alt.X("x", type="quantitative", title=across, scale=near, axis=axis)
+    y = alt.Y("y", type="quantitative", title=up, scale=near, axis=axis)
     colours = [POOL_COLOURS[k % len(POOL_COLOURS)] for k in range(len(kinds))]
     colour = alt.Color(
         "kind", type="nominal", title=None, scale=alt.Scale(domain=kinds, range=colours), legend=alt.Legend()
