@@ -142,15 +142,25 @@ def caps_text(caps: Mapping[str, float]) -> str:
     return " and ".join(_amount(column, cap) for column, cap in caps.items())
 
 
-def better(study: Study, one: Best, other: Best | None, *, by: float = SAME) -> bool:
-    """Whether a fleet beats another in what is asked, by more than this share (negative: falls short by less)."""
-    if one.row is None:
-        return False
-    if other is None or other.row is None:
-        return True
+def better(study: Study, one: Best, other: Best | None) -> bool:
+    """Whether a fleet beats another in what is asked, the cost or the throughput."""
+    if one.row is None or other is None or other.row is None:
+        return one.row is not None
     if study.envelope.objectives.pick == "cheapest":
-        return one.of(COST) < other.of(COST) * (1 - by)
-    return one.of(RATE) > other.of(RATE) * (1 + by)
+        return one.of(COST) < other.of(COST) * (1 - SAME)
+    return one.of(RATE) > other.of(RATE) * (1 + SAME)
+
+
+def as_good(study: Study, one: Best, other: Best | None) -> bool:
+    """Whether a fleet is at least as good: better, or the same and no worse in the other objective.
+
+    So a fleet with devices that stand idle is not as good as the same fleet without them.
+    """
+    if one.row is None or other is None or other.row is None or better(study, one, other):
+        return one.row is not None
+    spent = study.envelope.objectives.minimise[0]
+    no_worse = one.of(spent) <= other.of(spent) * (1 + SAME) and one.of(RATE) >= other.of(RATE) * (1 - SAME)
+    return no_worse and not better(study, other, one)
 
 
 def _against(study: Study, best: Best, alone: Sequence[Best], mix: Best | None, column: str) -> str:

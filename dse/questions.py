@@ -6,7 +6,7 @@ bisection finds the one such value:
 
 - least_link. Let M(s) be the best mix with every link s times as wide. More bandwidth never slows a fleet and costs
   nothing here, so M(s) never gets worse as s grows. The best fleet of one device keeps today's links. Hence the s at
-  which the mix is at least as good are all from some least one on.
+  which the mix is at least as good (no worse in cost and throughput) are all from some least one on.
 - entry_price. Let W(p) be the best fleet with the device, at price p of it. A lower price makes no fleet dearer, so
   W(p) never gets better as p grows; the best fleet without the device does not depend on p. Hence the p at which a
   fleet with the device is better are all up to some highest one.
@@ -26,7 +26,6 @@ from dse.exact import Explorer
 from dse.fleets import (
     MOST_POINTS,
     RATE,
-    SAME,
     Best,
     Bounds,
     aimed,
@@ -49,6 +48,7 @@ from dse.question_lines import (
     POWER,
     WORD,
     against_line,
+    as_good,
     better,
     caps_text,
     cheapest_line,
@@ -162,7 +162,7 @@ def least_link(study: Study, question: Question, explorer: Explorer) -> Record:
 
     def pays(scale: float) -> bool:
         mixed[scale] = mixed.get(scale) or best_mix(ends_of(knob.turned(scale)), explorer)
-        return better(asked, mixed[scale], single, by=-SAME)
+        return as_good(asked, mixed[scale], single)
 
     inside, outside = _bracket(pays, knob.now, likely=knob.reach[1], unlikely=knob.reach[0])
     mix = best_mix(knob.turned(knob.reach[1] if inside is None else inside), explorer)

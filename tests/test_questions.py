@@ -169,9 +169,10 @@ def test_both_ends_of_the_least_link_hold_when_they_are_run(caps: dict[str, floa
         limits = {"cost_usd_per_h": caps["budget_usd_per_h"]} if "budget_usd_per_h" in caps else {}
         demand = {"demand": {"requests_s": caps["demand_requests_s"]}} if "demand_requests_s" in caps else {}
         frame = feasible({**raw, "link": {"bandwidth_gb_s": link}, "limits": limits, **demand})
-        column, sign = ("cost_usd_per_h", 1) if demand else ("throughput_tok_s", -1)
-        best = [(sign * kept[column]).min() if len(kept) else np.inf for kept in (mixes(frame), lone(frame))]
-        return bool(best[0] <= best[1] + 1e-9 * abs(best[1]))
+        keys = ["cost_usd_per_h", "lost"] if demand else ["lost", "cost_usd_per_h"]
+        frame = frame.assign(lost=-frame["throughput_tok_s"])
+        best = [kept.sort_values(keys)[keys].to_numpy()[:1].tolist() for kept in (mixes(frame), lone(frame))]
+        return bool(best[0]) and (not best[1] or best[0] <= best[1])
 
     assert pays(inside)
     assert not pays(outside)
@@ -262,6 +263,16 @@ def test_mixing_that_never_pays_and_mixing_that_always_does() -> None:
     always = one("least_link", small_study(), **LIMITS)
     assert "Mixing pays already at the narrowest link" in always["line"]
     assert always["bracket"] == [4.0, None]
+
+
+def test_devices_that_stand_idle_make_no_mix_that_pays() -> None:
+    raw = data_parallel(workload={**data_parallel()["workload"], "global_batch": [128]})
+    answer = one("least_link", raw, budget_usd_per_h=1e4)
+    idle = one("least_link", {**raw, "link": {"bandwidth_gb_s": 1e-3}}, budget_usd_per_h=1e4)
+    assert answer["value"] is None or answer["value"] > 0.01
+    assert idle["value"] is None
+    mix, single = (idle["values"][k] for k in ("best_mix", "best_of_one_device"))
+    assert mix["throughput_tok_s"] <= single["throughput_tok_s"] * (1 + 1e-9)
 
 
 def test_no_fleet_at_all_is_an_answer() -> None:
