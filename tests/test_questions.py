@@ -210,6 +210,16 @@ def test_frontiers_behind_an_answer_are_exact_and_hold_the_best() -> None:
         assert (frame[same][COUNTS] == [point[c] for c in COUNTS]).all(axis=1).any()
 
 
+@pytest.mark.parametrize("raw", [small_study(), handing_over()], ids=["both", "handing over"])
+def test_designs_dropped_unseen_change_no_answer(raw: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_of = {**raw, "question": {"ask": ALL, "demand_requests_s": 65, **LIMITS}}
+    enumerated = answered(asked_of)
+    monkeypatch.setattr("dse.pruning.PRUNED_DESIGNS", 0)
+    for ask, answer in answered(asked_of).items():
+        assert answer["line"] == enumerated[ask]["line"]
+        assert answer["bracket"] == enumerated[ask]["bracket"]
+
+
 @pytest.mark.slow
 def test_exact_programs_give_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = small_study(

@@ -67,7 +67,7 @@ def _asked(study: Study, answer: Record, k: int) -> Asked:
     columns = [name for name in FIGURES if any(name in point for point in points)]
     return Asked(
         title=TITLES.get(answer["ask"], answer["ask"]),
-        line=answer["line"].replace(" x ", " × "),
+        line=answer["line"].replace(" x ", " × ").replace(" %", "\u00a0%"),
         proof="" if answer["missing"] else _proof(answer),
         planes=[_plane(study, answer, points, spent, f"question-{k}-{j}") for j, spent in enumerate(against)],
         heads=["Fleets", *pools, *(axis_title(name, paradigm) for name in columns)],
