@@ -49,6 +49,7 @@ def alone(study: Study, device: str) -> Study:
     kept = [k for k, offer in enumerate(study.problem.pools) if offer.device.name == device]
     gone = {offer.name for k, offer in enumerate(study.problem.pools) if k not in kept}
     raw = study.envelope.model_dump(mode="json", exclude_unset=True)
+    raw.pop("question", None)
     raw["pool"] = [_both_phases(raw["pool"][k]) for k in kept]
     if not any(study.problem.pools[k].device.streams for k in kept):
         raw["pool"] = [{k: v for k, v in pool.items() if k not in HANDED_OVER} for pool in raw["pool"]]

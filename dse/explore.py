@@ -24,6 +24,7 @@ from dse.choice import choose_method
 from dse.marginal import marginal_values
 from dse.pareto import minimised
 from dse.progress import Report, Stop, silent
+from dse.questions import answers
 from dse.recommend import recommend
 from dse.relaxation import in_words, relaxations
 from dse.resolve import Study
@@ -202,6 +203,12 @@ def with_what_if(result: Result, stop: Stop) -> Result:
     if row is None or not result.complete:
         return result
     return replace(result, info=result.info | {"sensitivity": sensitivity(result.study, row, stop)})
+
+
+def with_answers(result: Result, stop: Stop) -> Result:
+    """The run with an answer to each question of its study, as far as the stop allows; as it is without any."""
+    found = answers(result.study, stop)
+    return replace(result, info=result.info | {"answers": found}) if found else result
 
 
 def _identity(study: Study, method: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Knob:
 
 def knobs(study: Study) -> list[Knob]:
     """All knobs of a study, prices first."""
-    return [*_prices(study), *_links(study), *_site(study), *_bounds(study), *_times(study)]
+    return [*_prices(study), *bandwidths(study), *_site(study), *_bounds(study), *_times(study)]
 
 
 def _prices(study: Study) -> Iterator[Knob]:
@@ -75,6 +75,29 @@ def _prices(study: Study) -> Iterator[Knob]:
         )
 
 
+def price_of(study: Study, device: str) -> Knob:
+    """The price of one device that the site's cost basis reads, in all pools that offer it.
+
+    Its reach starts at nothing, and ends at ten times today's price, or the dearest other's where
+    the device is free today.
+    """
+    key, unit = (RENTAL, "USD/h") if study.envelope.site.cost_basis == "rental" else ("capex_usd", "USD")
+    offers = [offer for offer in study.problem.pools if offer.device.name == device]
+    now = min(getattr(offer.device, key) for offer in offers)
+    dearest = max(getattr(offer.device, key) or 0.0 for offer in study.problem.pools)
+    most = (now or dearest or 1.0) * PRICE_REACH[1]
+    return Knob(
+        name=f"price of {device}",
+        unit=unit,
+        now=now,
+        low=0.0,
+        high=most,
+        basis="from nothing",
+        reach=(0.0, most),
+        turned=_repriced(study, {offer.name for offer in offers}, key),
+    )
+
+
 def _alike(study: Study, key: str) -> list[list[Any]]:
     """Pools of one device at one price, together."""
     groups: dict[tuple[str, float | None], list[Any]] = {}
@@ -96,7 +119,7 @@ def _repriced(study: Study, pools_of_it: set[str], key: str) -> Callable[[float]
     return turned
 
 
-def _links(study: Study) -> Iterator[Knob]:
+def bandwidths(study: Study) -> Iterator[Knob]:
     """Bandwidth of every link on offer at once, as a multiple of today's."""
     if len(study.problem.pools) < 2:
         return

@@ -59,8 +59,13 @@ class Study:
         return self.paradigm.portable(self.envelope, self.problem, self.folder)
 
     def changed(self, values: Mapping[str, object]) -> Study:
-        """The study with other values at these dotted keys (`limits.power_w`); None drops a key."""
+        """The study with other values at these dotted keys (`limits.power_w`); None drops a key.
+
+        Its questions are about the study as it is written: they go where more is changed than how it is explored.
+        """
         raw = self.envelope.model_dump(mode="json", exclude_unset=True)
+        if not all(key.startswith(("search", "compute")) for key in values):
+            raw.pop("question", None)
         for key, value in values.items():
             *path, name = key.split(".")
             tables = [raw]

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from dse import exhaustive
+from dse.bisection import SpentError, bisected
 from dse.checks import verified
 from dse.convergence import reference_of
 from dse.errors import InputError, MethodError
@@ -30,8 +31,6 @@ from dse.scoring import on_grid, score, score_index
 
 MOST_S: Final = 10.0
 """Explorations of a `dse run` may take so long; what was not reached by then is said to be left out."""
-WIDTH: Final = 1e-3
-"""Relative width of a bracket that is narrow enough."""
 LADDER: Final = (1.05, 1.15, 1.35, 1.7, 2.4, 4.0, 7.0, 12.0, 25.0, 50.0, 100.0)
 """Steps away from today's value, as factors, cut at a knob's reach."""
 LOOKED_BACK: Final = 24
@@ -52,23 +51,19 @@ class _Explorer:
     known: dict[tuple[str, float], _Answer | None] = field(default_factory=dict)
 
     def answer(self, knob: Knob, value: float) -> _Answer | None:
-        """The pick of a turned study; None where nothing is feasible. _SpentError at the end of the time.
+        """The pick of a turned study; None where nothing is feasible. SpentError at the end of the time.
 
         InputError where a study may not have this value.
         """
         key = (knob.name, value)
         if key not in self.known:
             if self.stop.asked():
-                raise _SpentError
+                raise SpentError
             self.used += 1
             self.known[key] = _explored(knob.turned(value), self.stop)
             if self.stop.reason:
-                raise _SpentError
+                raise SpentError
         return self.known[key]
-
-
-class _SpentError(Exception):
-    """No further exploration is allowed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +171,7 @@ def _explore_all(study: Study, row: pd.Series, turned: Sequence[tuple[Knob, Reco
                     end["hypervolume"] = hypervolume(answer.points, reference) / base
             changes = (_change(study, knob, kinds, explorer, up=up) for up in (False, True))
             record["changes"] = [change for change in changes if change]
-    except _SpentError:
+    except SpentError:
         pass
     return ""
 
@@ -203,11 +198,11 @@ def _change(study: Study, knob: Knob, kinds: tuple[str, ...], explorer: _Explore
             if same(step):
                 at = step
                 continue
-            inside, outside = _bisected(same, at, step)
+            inside, outside = bisected(same, at, step)
             # kinds that leave, come back and leave again between two steps: the nearest of these changes counts
             for back in np.geomspace(knob.now, inside, LOOKED_BACK + 1)[1:-1].tolist() if knob.now > 0 < inside else ():
                 if not same(back):
-                    inside, outside = _bisected(same, at_back, back)
+                    inside, outside = bisected(same, at_back, back)
                     break
                 at_back = back
         except InputError:
@@ -230,17 +225,6 @@ def _ladder(knob: Knob, *, up: bool) -> Iterator[float]:
         yield end
 
 
-def _bisected(same: Callable[[float], bool], inside: float, outside: float) -> tuple[float, float]:
-    """Both ends of a bracket, narrow enough; `same` holds at the first and not at the second."""
-    while abs(outside - inside) > WIDTH * abs(inside):
-        middle = 0.5 * (inside + outside)
-        if same(middle):
-            inside = middle
-        else:
-            outside = middle
-    return inside, outside
-
-
 def _mixing(study: Study, row: pd.Series, turned: Sequence[Knob]) -> Iterator[Record]:
     """Prices at which the recommended mix gains nothing over the best fleet of one device at equal cost."""
     if len(_kinds(study, row)) < 2 or MIXED not in row.index:
@@ -253,7 +237,7 @@ def _mixing(study: Study, row: pd.Series, turned: Sequence[Knob]) -> Iterator[Re
             start = gain(knob.now)
             if not np.isfinite([start, gain(end)]).all() or (start > 1) == (gain(end) > 1):
                 continue
-            inside, outside = _bisected(lambda v, g=gain, s=start: (g(v) > 1) == (s > 1), knob.now, end)  # type: ignore[misc]
+            inside, outside = bisected(lambda v, g=gain, s=start: (g(v) > 1) == (s > 1), knob.now, end)  # type: ignore[misc]
             yield {"name": knob.name, "unit": knob.unit, "now": knob.now, "pays_now": bool(start > 1),
                    "inside": inside, "outside": outside}  # fmt: skip
 

@@ -6,6 +6,7 @@ Frozen pydantic values; unknown keys are refused and all faults of a file are re
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -14,6 +15,9 @@ from dse.columns import NUMERIC_COLUMNS, OBJECTIVE_SENSE, limit_sense, takes_lim
 from dse.errors import unknown_name
 
 Method = Literal["auto", "exhaustive", "milp", "optuna"]
+Ask = Literal[
+    "cheapest_for_demand", "best_within_limits", "hybrid_against_homogeneous", "least_link", "entry_price"
+]  # fmt: skip
 LARGEST_LIMIT = 1e30
 """No result column is larger."""
 Item = TypeVar("Item")
@@ -198,6 +202,98 @@ class Compute(Part):
     workers: Annotated[int, Field(ge=1, le=4096)] = 1
 
 
+OF_A_DEMAND: tuple[Ask, ...] = ("cheapest_for_demand",)
+OF_LIMITS: tuple[Ask, ...] = ("best_within_limits", "hybrid_against_homogeneous")
+OF_EITHER: tuple[Ask, ...] = ("least_link", "entry_price")
+"""What each question needs: a demand; a budget or a power cap; one of these, the demand first."""
+OF_MIXES: tuple[Ask, ...] = ("hybrid_against_homogeneous", "least_link")
+"""Questions that hold mixes against fleets of one device."""
+
+
+class Question(Part):
+    """What a run is to answer exactly, each question in one line."""
+
+    ask: Annotated[tuple[Ask, ...], AxisList]
+    demand_requests_s: Positive | None = None
+    """Instead of the study's demand."""
+    budget_usd_per_h: Positive | None = None
+    """Instead of the study's upper limit on cost."""
+    power_w: Positive | None = None
+    """Instead of the study's upper limit on power."""
+    device: str | None = None
+    """Whose entry price is asked for; without it, that of the study's only kind of wafer."""
+
+    _distinct = field_validator("ask")(distinct)
+
+    def faults(
+        self, kinds: Mapping[str, str], *, demanded: bool | None, limits: Limits, paradigm: str
+    ) -> Iterator[str]:
+        """What keeps a study from answering: one sentence a fault.
+
+        `kinds`: device -> its kind; `demanded`: whether the study has a demand, None where its paradigm has none.
+        """
+        yield from self._demand_faults(demanded, limits, paradigm)
+        bounds = limits.bounds()
+        capped = any(bounds.get(c, (0.0, math.inf))[1] < math.inf for c in ("cost_usd_per_h", "power_w"))
+        capped = capped or self.budget_usd_per_h is not None or self.power_w is not None
+        demanded = bool(demanded) or self.demand_requests_s is not None
+        caps = "question.budget_usd_per_h, question.power_w, limits.cost_usd_per_h or limits.power_w"
+        for ask in self.ask:
+            if ask in OF_LIMITS and not capped:
+                yield f"question.ask: {ask} has no limit to keep to; give {caps}"
+            if ask in OF_EITHER and not (capped or demanded):
+                yield f"question.ask: {ask} has neither a demand nor a limit to keep to; give a demand, or {caps}"
+            if ask in OF_MIXES and len(kinds) < 2:
+                only = ", ".join(kinds)
+                yield f"question.ask: {ask} needs two kinds of device, the study has {only} only; add a [[pool]]"
+        yield from self._device_faults(kinds)
+        yield from self._idle_faults(demanded=demanded)
+
+    def _demand_faults(self, demanded: bool | None, limits: Limits, paradigm: str) -> Iterator[str]:
+        """What is wrong about the demand."""
+        others = ", ".join(ask for ask in (*OF_LIMITS, *OF_EITHER))
+        if demanded is None:
+            if "cheapest_for_demand" in self.ask:
+                yield (
+                    f"question.ask: cheapest_for_demand is about requests/s, which {paradigm} has none of; "
+                    f"ask one of {others}"
+                )
+            if self.demand_requests_s is not None:
+                yield f"question.demand_requests_s: {paradigm} has no requests; remove it, and give a limit"
+        elif "cheapest_for_demand" in self.ask and not demanded and self.demand_requests_s is None:
+            yield (
+                "question.ask: cheapest_for_demand has no demand; give question.demand_requests_s or demand.requests_s"
+            )
+        most = limits.bounds().get("requests_s", (0.0, math.inf))[1]
+        if self.demand_requests_s is not None and self.demand_requests_s > most:
+            yield (
+                f"question.demand_requests_s: got {self.demand_requests_s:g}, limits.requests_s allows at most "
+                f"{most:g}; no design can meet both"
+            )
+
+    def _device_faults(self, kinds: Mapping[str, str]) -> Iterator[str]:
+        """What is wrong about the device whose price is asked for."""
+        wafers = [name for name, kind in kinds.items() if kind == "wse"]
+        if self.device is not None and self.device not in kinds:
+            yield unknown_name("question.device", "device of the study", self.device, kinds)
+        elif "entry_price" in self.ask and self.device is None and len(wafers) != 1:
+            has = f"{len(wafers)} kinds of wafer" if wafers else "no wafer"
+            yield f"question.device: is missing, and the study has {has}; name one of {', '.join(wafers or kinds)}"
+
+    def _idle_faults(self, *, demanded: bool) -> Iterator[str]:
+        """Keys that no question asked makes use of."""
+        of_limits = OF_LIMITS if demanded else (*OF_LIMITS, *OF_EITHER)
+        used_by: dict[str, tuple[Ask, ...]] = {
+            "demand_requests_s": (*OF_A_DEMAND, *OF_EITHER),
+            "budget_usd_per_h": of_limits,
+            "power_w": of_limits,
+            "device": ("entry_price",),
+        }
+        for key, asks in used_by.items():
+            if getattr(self, key) is not None and not set(asks) & set(self.ask):
+                yield f"question.{key}: no question asked uses it; ask one of {', '.join(asks)}, or remove it"
+
+
 class Envelope(Part):
     """What every study has, whatever its paradigm."""
 
@@ -208,3 +304,5 @@ class Envelope(Part):
     limits: Limits = Limits()
     search: Search = Search()
     compute: Compute = Compute()
+    question: Question | None = None
+    """What is asked besides the frontier; of the study as it is written."""

@@ -211,6 +211,14 @@ class FleetStudy(Envelope):
                 faults.append(unknown_name(f"limits.{name}", "pool", pool, names))
         return faults
 
+    def question_faults(self, pools: tuple[Pool, ...], folder: Path, *, demanded: bool | None) -> list[str]:
+        """What keeps the study from answering its questions; `demanded` is None where a paradigm has no demand."""
+        if self.question is None:
+            return []
+        devices = [find_device(p.device, p.profile, folder) for p in pools]
+        kinds = {device.name: device.kind for device in devices}
+        return list(self.question.faults(kinds, demanded=demanded, limits=self.limits, paradigm=self.paradigm))
+
     def _pool_faults(self, pools: tuple[Pool, ...], compute_dtype: tuple[str, ...], folder: Path) -> Iterator[str]:
         seen: dict[str, int] = {}
         for i, pool in enumerate(pools):

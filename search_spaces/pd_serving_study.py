@@ -156,6 +156,7 @@ class ServingStudy(FleetStudy):
     @model_validator(mode="after")
     def _whole(self, info: ValidationInfo) -> ServingStudy:
         faults = self.fleet_faults(self.pool, self.workload.compute_dtype, folder_of(info))
+        faults += self.question_faults(self.pool, folder_of(info), demanded=self.demand is not None)
         faults += self._measured_faults(folder_of(info))
         faults += self._chunk_faults()
         faults += self._goodput_faults()

@@ -70,6 +70,7 @@ class TrainingStudy(FleetStudy):
     def training_faults(self, pools: tuple[TrainingPool, ...], folder: Path) -> list[str]:
         """What is wrong between the parts of a training study."""
         faults = self.fleet_faults(pools, self.workload.compute_dtype, folder)
+        faults += self.question_faults(pools, folder, demanded=None)
         if self.link is not None and self.link.per_pair:
             faults.append(
                 f"link.per_pair: {self.paradigm} has one link for all pairs of pools; only pd_serving has one a pair"

@@ -33,5 +33,6 @@ def small() -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def short_what_if(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs by the command look into what-ifs briefly; tests of them ask for what they need."""
+    """Runs by the command look into what-ifs and questions briefly; tests of them ask for what they need."""
     monkeypatch.setattr("dse.sensitivity.MOST_S", 0.3)
+    monkeypatch.setattr("dse.questions.MOST_S", 20.0)

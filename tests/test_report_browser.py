@@ -17,7 +17,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from dse.compare import compare
-from dse.explore import Result, run, with_what_if
+from dse.explore import Result, run, with_answers, with_what_if
 from dse.progress import Stop
 from dse.report import write_report
 from dse.report.compare import write_comparison
@@ -50,7 +50,8 @@ def explored(**changes: Any) -> Result:
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return with_what_if(explored(), Stop())
+    asked = {"ask": ["cheapest_for_demand", "hybrid_against_homogeneous"], "demand_requests_s": 100}
+    return with_answers(with_what_if(explored(question=asked), Stop()), Stop())
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +125,16 @@ def test_a_hostile_name_stays_text(browser: Browser, file: Path) -> None:
     assert page.locator("h1").inner_text() == HOSTILE
     assert page.title().startswith(HOSTILE)
     page.context.close()
+
+
+def test_answers_are_drawn_each_in_its_place(browser: Browser, file: Path) -> None:
+    page, wrong = opened(browser, file)
+    page.wait_for_selector("#question-1-1 svg.marks")
+    assert page.locator("#questions .planes svg.marks").count() == 3
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.wait_for_timeout(600)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert not wrong
 
 
 def test_brushing_filters_the_table(browser: Browser, file: Path, result: Result) -> None:

@@ -53,10 +53,11 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Explore a study: exact frontier, run folder, report. The main job."""
-    from dse.explore import CHECKPOINT, with_what_if
+    from dse.explore import CHECKPOINT, with_answers, with_what_if
     from dse.explore import run as explore
     from dse.jobs import folder_name
     from dse.progress import PartStop, Stop
+    from dse.questions import MOST_S as ASKED_S
     from dse.report import write_whole_run
     from dse.resolve import Study
     from dse.run_folder import gone_if_empty, ready
@@ -87,6 +88,9 @@ def run(
             result = with_what_if(result, PartStop(time_limit_s=MOST_S, whole=stop))
         if not as_json:
             _print_what_if(result)
+        result = with_answers(result, PartStop(time_limit_s=ASKED_S, whole=stop))
+        if not as_json:
+            _print_answers(result)
         page = write_whole_run(result, folder)
     if as_json:
         typer.echo(json.dumps(as_plain(result, folder), indent=2))
@@ -115,6 +119,7 @@ def _finished(study: Study, folder: Path, *, as_json: bool) -> bool:
         typer.echo(json.dumps(as_plain(result, folder), indent=2))
     else:
         _print(result)
+        _print_answers(result)
     if not len(result.frontier):
         sys.exit(INFEASIBLE)
     return True
@@ -257,6 +262,14 @@ def _print_what_if(result: Result) -> None:
     found = result.info.get("sensitivity")
     for line in printed_lines(found) if found else ():
         console().print(f"What if: {line}", markup=False, soft_wrap=True)
+
+
+def _print_answers(result: Result) -> None:
+    """One line a question."""
+    from dse.cli.tables import console
+
+    for answer in result.info.get("answers", ()):
+        console().print(f"Question: {answer['line']}", markup=False, soft_wrap=True)
 
 
 def _print_one_more(result: Result) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from dse.report.designs import bill_of_materials
 from dse.report.layout import plural, short_layout
 from dse.report.numbers import percent, shown, signed
 from dse.report.page import HERE, vega_bundle
+from dse.report.questions import asked
 from dse.report.rows import Row, part_list, value_of
 from dse.report.words import label
 from dse.units import json_safe
@@ -89,6 +90,7 @@ def context(comparison: Comparison) -> dict[str, Any]:
         "objectives": [label(o, paradigm) for o in comparison.objectives],
         "heads": [label(c, paradigm) for c in COLUMNS],
         "picks": [_pick(comparison, k) for k in range(len(comparison.runs))],
+        "questions": list(_answers(comparison)),
         "parts": [_part(comparison, a, k + 1) for k, a in enumerate(comparison.against)],
         "warnings": comparison.warnings,
         "notes": drawn.notes,
@@ -97,6 +99,14 @@ def context(comparison: Comparison) -> dict[str, Any]:
         "bundle": Markup(vega_bundle()) if drawn.spec else "",
         "css": Markup((HERE / "report.css").read_text(encoding="utf-8")),
     }
+
+
+def _answers(comparison: Comparison) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Each question that some run was asked, and the answer of every run that was."""
+    found = [asked(result.study, result.info) for result in comparison.runs]
+    for title in dict.fromkeys(one.title for answers in found for one in answers):
+        told = zip(comparison.names, found, strict=True)
+        yield title, [(name, one.line) for name, answers in told for one in answers if one.title == title]
 
 
 def _pick(comparison: Comparison, k: int) -> PickRow:
@@ -199,6 +209,11 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
                 "objectives": list(comparison.objectives),
                 "picks": picks,
                 "warnings": comparison.warnings,
+                "answers": [
+                    {"run": name, "ask": answer["ask"], "line": answer["line"], "value": answer["value"]}
+                    for name, result in zip(comparison.names, comparison.runs, strict=True)
+                    for answer in result.info.get("answers") or ()
+                ],
                 "against": [
                     {
                         "run": a.name,

@@ -79,6 +79,7 @@
     ready(view);
   }
   const frontier = data("spec"), reasons = data("why-spec"), tornado = data("tornado-spec"), replays = data("replay-spec");
+  const questions = data("question-specs") || [];
   const grid = (views, columns, room) => {
     const width = Math.max(150, Math.floor((room - 28 * (columns - 1)) / columns) - 84);
     for (const view of views) view.width = width;
@@ -105,6 +106,10 @@
       grid(spec.concat, spec.columns, room);
     }, () => {});
     draw("tornado", tornado, (spec, room) => { spec.width = Math.max(120, Math.min(760, room - 300)); }, () => {});
+    for (const {place, spec} of questions) draw(place, spec, (own, room) => {
+      own.width = Math.max(150, Math.min(620, room - 84));
+      if (room < 480) own.config.legend.columns = 1;
+    }, () => {});
   };
   all();
   let wait = 0;

@@ -25,6 +25,7 @@ from dse.report.frontier_rows import all_rows, distinct_rows, frontier_table
 from dse.report.layout import setup
 from dse.report.panels import explained
 from dse.report.proof import GRADES, convergence_rows, evidence, method_lines, study_text
+from dse.report.questions import asked, specs_of
 from dse.report.relaxed import relaxation_text
 from dse.report.rows import Row, part_list
 from dse.report.sensitivity import what_if
@@ -62,7 +63,8 @@ def context(result: Result) -> dict[str, Any]:
     distinct = distinct_rows(result.frontier, study.envelope.objectives.names, pick)
     charts = figures(result, distinct)
     panels = explained(result, distinct)
-    turned, replayed = what_if(info), checked(info)
+    turned, replayed, questions = what_if(info), checked(info), asked(study, info)
+    question_specs = specs_of(questions)
     return {
         "name": study.name,
         "paradigm": study.envelope.paradigm,
@@ -73,7 +75,9 @@ def context(result: Result) -> dict[str, Any]:
         **(_pick(result, row) if row is not None else {"figures": []}),
         "charts": charts,
         "spec": Markup(charts.spec) if charts else "",
-        "bundle": Markup(vega_bundle()) if charts else "",
+        "bundle": Markup(vega_bundle()) if charts or question_specs else "",
+        "questions": questions,
+        "question_specs": Markup(question_specs),
         "explained": panels,
         "what_if": turned,
         "checked": replayed,
