@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dse.explore import Result, run
+from dse.explore import Result, run, with_answers
 from dse.files import write_whole
+from dse.progress import Stop
 from dse.report import load_run, write_whole_run
 from dse.report.frontier_rows import spread
 from dse.report.numbers import duration, number, percent
@@ -68,7 +69,7 @@ def made(name: str, designs: int, trace: Path | None) -> tuple[Result, float]:
     """A study, run and replayed, in its run folder."""
     started, folder = time.perf_counter(), RUNS / name
     shutil.rmtree(folder, ignore_errors=True)
-    result = run(Study.load(STUDIES / f"{name}.toml"))
+    result = with_answers(run(Study.load(STUDIES / f"{name}.toml")), Stop())
     write_whole_run(result, folder)
     if "load_requests_s" in result.frontier:
         found = simulate(load_run(folder), top=designs, trace=trace, load_frac=LOAD_FRAC)
