@@ -256,7 +256,7 @@ def _candidates(study: Study, plans: Sequence[Plan], frontier: pd.DataFrame, kep
 
 def _sampled(study: Study, kept: int = KEPT_CANDIDATES) -> NDArray[np.int64]:
     """Grid indices of all legal designs of a small space, of an even sample of a large one."""
-    sample = exhaustive.sample_index(study.space.n_designs, kept)
+    sample = exhaustive.sample_index(study.space.n_designs, min(kept, study.space.most_kept))
     return sample[study.space.legal(sample)]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from dse.hardware import Phase
 from dse.study import Envelope
 from search_spaces import (
     dp_training,
@@ -17,9 +18,15 @@ from search_spaces import (
     pd_serving_study,
     pp_training,
     pp_training_study,
+    robust_serving,
+    robust_serving_problem,
+    robust_serving_study,
     training_problem,
 )
 from search_spaces.space import Space
+
+SERVING: tuple[Phase, ...] = ("prefill", "decode")
+TRAINING: tuple[Phase, ...] = ("train",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +38,8 @@ class Paradigm:
     portable: Callable[[Any, Any, Path], tuple[dict[str, Any], dict[str, Path]]]
     """The study as plain tables that stand alone in another folder, and the files it needs there."""
     space: Callable[[Any], Space]
+    phases: tuple[Phase, ...]
+    """What its times are of: the phases of devices that matter."""
     formulation: Callable[[], ModuleType] | None = None
     """Imports the MILP; late, since Pyomo takes half a second to load. None where the paradigm has none."""
     most_options: int = 0
@@ -57,6 +66,12 @@ def _pp_placement() -> ModuleType:
     return pp_placement
 
 
+def _robust_provisioning() -> ModuleType:
+    from formulations import robust_provisioning
+
+    return robust_provisioning
+
+
 PARADIGMS: Mapping[str, Paradigm] = {
     "pd_serving": Paradigm(
         study_type=pd_serving_study.ServingStudy,
@@ -64,6 +79,7 @@ PARADIGMS: Mapping[str, Paradigm] = {
         portable=pd_serving_problem.portable,
         space=pd_serving.ServingSpace,
         formulation=_pd_provisioning,
+        phases=SERVING,
         most_options=4000,
         quick_options=400,
     ),
@@ -73,6 +89,7 @@ PARADIGMS: Mapping[str, Paradigm] = {
         portable=training_problem.portable,
         space=dp_training.DpSpace,
         formulation=_dp_partition,
+        phases=TRAINING,
         most_options=300,
     ),
     "pp_training": Paradigm(
@@ -81,6 +98,16 @@ PARADIGMS: Mapping[str, Paradigm] = {
         portable=training_problem.portable,
         space=pp_training.PpSpace,
         formulation=_pp_placement,
+        phases=TRAINING,
         most_options=60,
+    ),
+    "robust_serving": Paradigm(
+        study_type=robust_serving_study.RobustStudy,
+        resolve=robust_serving_problem.resolve,
+        portable=robust_serving_problem.portable,
+        space=robust_serving.RobustSpace,
+        formulation=_robust_provisioning,
+        phases=SERVING,
+        most_options=4000,
     ),
 }
