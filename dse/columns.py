@@ -180,13 +180,13 @@ _ONLY_IN: dict[str, tuple[str, ...]] = (
     dict.fromkeys(
         (
             "role_<pool>", "prefill_batch_<pool>", "max_decode_batch_<pool>", "weight_dtype", "kv_dtype", "requests_s",
-            "input_tok_s", "kv_transfer_byte_s",
+            "input_tok_s", "kv_transfer_byte_s", "prefill_frac_<pool>", "decode_frac_<pool>",
         ),
         SERVING,
     )
     | dict.fromkeys(
         (
-            "decode_batch_<pool>", "prefill_frac_<pool>", "decode_frac_<pool>", "routing", "ttft_mean_s", "ttft_p99_s",
+            "decode_batch_<pool>", "routing", "ttft_mean_s", "ttft_p99_s",
             "tpot_s", "tok_s_per_user", "kv_out_byte_s_<pool>", "io_use_<pool>", "optimal_gpu_wse_ratio",
             "gain_apart_equal_cost", "gain_apart_equal_power",
         ),

@@ -68,6 +68,8 @@ def plan_of(result: Result, design_id: str | None = None) -> Plan:
             for key in ("link_byte_s", "link_need_byte_s", "links_bought", "link_cost_usd_per_h", "link_power_w")
         },
     }
+    if "scenarios" in detail["system"]:
+        plan["scenarios"] = detail["system"]["scenarios"]
     if study.envelope.paradigm == "pd_serving":
         plan["requests"] = [
             {"name": c.name, "share": float(s), "input_tokens": c.input_tokens, "output_tokens": c.output_tokens}
@@ -164,6 +166,8 @@ def _pool(study: Study, row: pd.Series, k: int, explained: Mapping[str, Any]) ->
 def _parallel(device: Accelerator, row: pd.Series, name: str) -> dict[str, int]:
     """How an instance is divided, and how many of it there are."""
     size, n = int(row[f"instance_size_{name}"]), int(row[f"n_{name}"])
+    if size == 0:  # divided anew in every scenario, which the plan lists
+        return {"tensor": 0, "pipeline": 0, "data": 0}
     stages = int(row[f"stages_{name}"]) if f"stages_{name}" in row.index else 0
     inside = {"tensor": size, "pipeline": 1} if device.arrangement == "tensor" else {"tensor": 1, "pipeline": size}
     if stages > 0:  # an instance is one stage of a pipeline of several

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-FEW_DIVISIONS = 12
+FEW_DIVISIONS = 4
 """Up to so many divisions of all pools are tried one by one: a linear program each."""
 SHARPENED = 1e4
 """The solver stops within 1e-6 of the best objective: it sees this many times the scaled one."""
@@ -242,7 +242,6 @@ class _Program:
         held, upper, equal = held / size[:, None], upper / size, self._equal()
         objective = np.zeros(self.r + 1)
         objective[self.r] = -1.0
-        tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
         found = linprog(
             objective,
             A_ub=held,
@@ -250,7 +249,6 @@ class _Program:
             A_eq=equal,
             b_eq=np.zeros(len(equal)),
             method="highs-ds",
-            options=tight,
         )
         if found.status != 0:
             raise ArithmeticError(f"the flows of a division ended with: {found.message}")

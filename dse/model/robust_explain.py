@@ -84,7 +84,8 @@ def explanation(
     bought = [p for p, table in enumerate(system.tables) if table.active[rows[p, 0]]]
     volumes = [_volumes(system, w, rows[:, 0], int(link[0])) for w in range(len(system.scenarios))]
     pools = {names[p]: _pool(system, rows, e, p, [v[p] for v in volumes]) for p in bought}
-    return {"pools": pools, "system": _system(system, rows, link, e, pools)}
+    scenarios = _scenarios(system, rows[:, 0], int(link[0]), e, volumes, names)
+    return {"pools": pools, "system": {**_system(system, link, e, pools), "scenarios": scenarios}}
 
 
 def _volumes(system: RobustSystem, w: int, rows: Ints, link: int) -> list[tuple[Floats, Floats]]:
@@ -209,9 +210,9 @@ def _at(table: PhaseTable, j: int) -> dict[str, list[float]]:
 
 
 def _system(
-    system: RobustSystem, rows: Ints, link: Ints, e: RobustEvaluation, pools: dict[str, dict[str, Any]]
+    system: RobustSystem, link: Ints, e: RobustEvaluation, pools: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """The whole, and each scenario."""
+    """The whole, over all scenarios."""
     byte_s, bought = float(system.links.byte_s[link[0]]), bool(e.pairs[0])
     option = one_link_for_all(len(system.links.byte_s), len(system.tables)).option[link]
     need = float(e.link_use[:, 0].max() * byte_s) if e.link_use[:, 0].max() > 0 else 0.0
@@ -228,22 +229,50 @@ def _system(
         "link_power_w": float(links_bill(system.links, option, e.bought)[1][0]),
         "aggregate_tok_s": float(e.columns["aggregate_tok_s"][0]),
         "best_single_tok_s": float(e.columns["best_single_tok_s"][0]),
-        "scenarios": _scenarios(system, e),
     }
 
 
-def _scenarios(system: RobustSystem, e: RobustEvaluation) -> list[dict[str, Any]]:
-    """What each scenario is served."""
-    known = system.scenarios
-    demand = known.demand_requests_s
-    return [
-        {
+def _scenarios(
+    system: RobustSystem,
+    rows: Ints,
+    link: int,
+    e: RobustEvaluation,
+    volumes: Sequence[Sequence[tuple[Floats, Floats]]],
+    names: Sequence[str],
+) -> list[dict[str, Any]]:
+    """What each scenario is served, by which pool, and how devices are divided where that changes."""
+    known, byte_s = system.scenarios, float(system.links.byte_s[link])
+    demand, found = known.demand_requests_s, []
+    for w, name in enumerate(known.names):
+        rate = float(e.rate[w, 0])
+        one: dict[str, Any] = {
             "name": name,
             "weight": float(known.weight[w]),
-            "requests_s": float(e.rate[w, 0]),
+            "requests_s": rate,
             "demand_requests_s": None if demand is None else float(demand[w]),
-            "tok_s": float(e.rate[w, 0] * system.output_tok[w]),
+            "tok_s": rate * float(system.output_tok[w]),
             "link_use_frac": float(e.link_use[w, 0]),
         }
-        for w, name in enumerate(known.names)
+        for side, phase in enumerate(("prefill", "decode")):
+            shares = [float(v[side].sum()) / rate if rate else 0.0 for v in volumes[w]]
+            one[f"{phase}_frac"] = dict(zip(names, shares, strict=True))
+        if system.adaptation == ADAPTIVE:
+            instances = division(system, w, rows, byte_s).instances
+            one["instances"] = {
+                name: _by_config(c, own) for name, c, own in zip(names, system.configs, instances, strict=True)
+            }
+        found.append(one)
+    return found
+
+
+def _by_config(configs: Configs, instances: Floats) -> list[dict[str, int]]:
+    """Instances of each configuration in use."""
+    return [
+        {
+            "instances": int(instances[j]),
+            "instance_size": int(configs.g[j]),
+            "prefill_batch": int(configs.prefill_batch[j]),
+            "max_decode_batch": int(configs.max_decode_batch[j]),
+        }
+        for j in np.flatnonzero(instances > 0)
     ]

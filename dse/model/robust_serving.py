@@ -106,6 +106,9 @@ class Served:
     """Devices at work at that rate (N, P)."""
     crossing_byte_s: Floats
     """KV cache from pool to pool (N, P, P)."""
+    prefilled: Floats
+    """Requests/s that each pool prefills (N, P)."""
+    decoded: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +170,8 @@ def _fixed_split(system: RobustSystem, w: int, rows: Ints, byte_s: Floats) -> Se
         rate=through + both.sum(axis=1),
         busy_devices=np.minimum(busy + own, 1.0) * instances * size,
         crossing_byte_s=z * kv,
+        prefilled=z.sum(axis=2) + both,
+        decoded=z.sum(axis=1) + both,
     )
 
 
@@ -178,7 +183,13 @@ def _work_stealing(system: RobustSystem, w: int, rows: Ints, byte_s: Floats) -> 
     for p, configs in enumerate(system.configs):
         for done, seconds in ((found.prefilled, configs.prefill_s), (found.decoded, configs.decode_s)):
             busy[:, p] += _worked(done[:, p], seconds[config[:, p]]) * configs.g[config[:, p]]
-    return Served(rate=found.rate, busy_devices=busy, crossing_byte_s=found.crossing_byte_s)
+    return Served(
+        rate=found.rate,
+        busy_devices=busy,
+        crossing_byte_s=found.crossing_byte_s,
+        prefilled=found.prefilled.sum(axis=2),
+        decoded=found.decoded.sum(axis=2),
+    )
 
 
 def _worked(done: Floats, seconds: Floats) -> Floats:
@@ -189,13 +200,15 @@ def _worked(done: Floats, seconds: Floats) -> Floats:
 def _adaptive(system: RobustSystem, w: int, rows: Ints, byte_s: Floats) -> Served:
     n, n_pools = rows.shape[1], len(system.tables)
     rate, busy, crossing = np.zeros(n), np.zeros((n, n_pools)), np.zeros((n, n_pools, n_pools))
+    prefilled, decoded = np.zeros((n, n_pools)), np.zeros((n, n_pools))
     for i in range(n):
         found = division(system, w, rows[:, i], float(byte_s[i]))
         rate[i], crossing[i] = found.rate, found.crossing_byte_s
         for p, c in enumerate(system.configs):
             work = _worked(found.prefilled[p], c.prefill_s) + _worked(found.decoded[p], c.decode_s)
             busy[i, p] = float((work * c.g).sum())
-    return Served(rate=rate, busy_devices=busy, crossing_byte_s=crossing)
+            prefilled[i, p], decoded[i, p] = found.prefilled[p].sum(), found.decoded[p].sum()
+    return Served(rate=rate, busy_devices=busy, crossing_byte_s=crossing, prefilled=prefilled, decoded=decoded)
 
 
 def division(system: RobustSystem, w: int, rows: Ints, byte_s: float) -> Division:
@@ -230,7 +243,7 @@ def evaluate(system: RobustSystem, rows: Ints, link: Ints) -> RobustEvaluation:
     option = one_link_for_all(len(system.links.byte_s), len(system.tables)).option[link]
     link_usd, link_w = links_bill(system.links, option, bought)
     link_use = np.stack([p.crossing_byte_s.max(axis=(1, 2)) / system.links.byte_s[link] for p in parts])
-    serves = (rate > 0).all(axis=0)
+    serves, total = (rate > 0).all(axis=0), (weight @ rate)[:, None]
     tok_s = system.expected_tok_s(rate)
     alone = [
         np.where(t.active[r], system.expected_tok_s(system.alone_rate(p, r)), 0.0)
@@ -252,7 +265,13 @@ def evaluate(system: RobustSystem, rows: Ints, link: Ints) -> RobustEvaluation:
     }
     return RobustEvaluation(
         columns=columns,
-        pool_columns={"busy": busy_frac},
+        pool_columns={
+            "busy": busy_frac,
+            **{
+                f"{phase}_frac": share_of(np.tensordot(weight, [getattr(p, name) for p in parts], axes=1), total)
+                for phase, name in (("prefill", "prefilled"), ("decode", "decoded"))
+            },
+        },
         rate=rate,
         score=score,
         busy_devices=busy,
