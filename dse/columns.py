@@ -75,7 +75,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "throughput_worst_tok_s", "tok/s", "max", "output tokens per second at capacity in the scenario with the least"
     ),
-    Column("headroom", "1", "max", "capacity over demand in the scenario where it is least"),
+    Column("headroom", "times the demand", "max", "capacity over demand in the scenario where it is least"),
     Column("binding_scenario", "", None, "the scenario that is worst off: least headroom, or least throughput"),
     Column(
         "throughput_low_tok_s",

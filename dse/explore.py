@@ -21,6 +21,7 @@ from dse.baselines import baselines
 from dse.checkpoint import Checkpoint, identity_of
 from dse.checks import check_cover, verified
 from dse.choice import choose_method
+from dse.extremes import compared
 from dse.marginal import marginal_values
 from dse.pareto import minimised
 from dse.progress import Report, Stop, silent
@@ -192,6 +193,7 @@ def run(
     frontier = with_intervals_of(frontier, candidates)
     info["intervals_s"] = time.perf_counter() - started
     info["baselines"] = baselines(study, stop) if len(frontier) and not stop.reason else []
+    info |= {} if pick is None or stop.reason else compared(study, pick, stop)
     return Result(study=study, frontier=frontier, candidates=candidates, info=info)
 
 

@@ -18,6 +18,7 @@ from search_spaces import (
     pd_serving_study,
     pp_training,
     pp_training_study,
+    robust_comparison,
     robust_serving,
     robust_serving_problem,
     robust_serving_study,
@@ -44,6 +45,9 @@ class Paradigm:
     """Imports the MILP; late, since Pyomo takes half a second to load. None where the paradigm has none."""
     most_options: int = 0
     """`auto` hands the MILP at most this many options of all pools together: beyond, a box takes too long."""
+    extra: Callable[[Any, Mapping[str, Any], Any, Any], dict[str, Any]] | None = None
+    """What run.json says besides, of the study, its recommended design, and the doors to exact answers and scores
+    that `dse.extremes` hands in."""
     quick_options: int = 0
     """Up to so many options exact programs find the frontier's ends in a second or two; 0: never that quick."""
 
@@ -108,6 +112,7 @@ PARADIGMS: Mapping[str, Paradigm] = {
         space=robust_serving.RobustSpace,
         formulation=_robust_provisioning,
         phases=SERVING,
+        extra=robust_comparison.compare_adaptation,
         most_options=4000,
     ),
 }

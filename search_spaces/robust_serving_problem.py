@@ -119,15 +119,21 @@ def portable(study: RobustStudy, problem: RobustProblem, folder: Path) -> tuple[
             {"name": c.name, "share": c.share, "input_tokens": c.input_tokens, "output_tokens": c.output_tokens}
             for c in problem.classes
         ]
-        raw["scenario"] = _plain_scenarios(problem)
+        raw["scenario"] = plain_scenarios(problem, tuple(o.name for o in problem.pools))
     return raw, files
 
 
-def _plain_scenarios(problem: RobustProblem) -> list[dict[str, Any]]:
+def plain_scenarios(problem: RobustProblem, pools: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The scenarios as tables of a study file."""
     known, names = problem.scenarios, [c.name for c in problem.classes]
     demand = known.demand_requests_s
     return [
-        {"name": name, "weight": float(known.weight[w]), "mix": dict(zip(names, known.mix[w].tolist(), strict=True))}
+        {
+            "name": name,
+            "weight": float(known.weight[w]),
+            "mix": dict(zip(names, known.mix[w].tolist(), strict=True)),
+            "available_frac": dict(zip(pools, known.available_frac[w].tolist(), strict=True)),
+        }
         | ({} if demand is None else {"demand_requests_s": float(demand[w])})
         for w, name in enumerate(known.names)
     ]
