@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 
 MOST_PROGRAMS = 12_000
 """Designs times scenarios that each take a small program: some ten seconds."""
-PROGRAMS_KEPT = 400
+PROGRAMS_KEPT = 240
 """The same for the designs that are kept beside the frontier, which are scored again for their intervals."""
 FEW_ROWS = 64
 """Designs in a block where each takes a program: a stop is heard within a second."""

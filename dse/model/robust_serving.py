@@ -164,7 +164,7 @@ def _fixed_split(system: RobustSystem, w: int, rows: Ints, byte_s: Floats) -> Se
     instances = gathered([t.instances[w] for t in tables], rows)
     size = np.stack([t.settings.g[r] for t, r in zip(tables, rows, strict=True)], axis=1)
     busy = share_of(z.sum(axis=2), prefill) * (prefill > 0) + share_of(z.sum(axis=1), decode) * (decode > 0)
-    spent = [c.both_s[w][np.maximum(t.config[r], 0)] for c, t, r in zip(system.configs, tables, rows, strict=True)]
+    spent = [c.both[1][w][np.maximum(t.config[r], 0)] for c, t, r in zip(system.configs, tables, rows, strict=True)]
     own = share_of(both * np.stack(spent, axis=1), instances)
     return Served(
         rate=through + both.sum(axis=1),

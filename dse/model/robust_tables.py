@@ -13,12 +13,14 @@ Where devices are divided anew in every scenario, spares are held back as instan
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dse.model.bill import PoolBill
 from dse.model.serving_pool import (
+    ANY,
     BOTH,
     DECODE,
     PREFILL,
@@ -63,10 +65,12 @@ class Scenarios:
         return np.asarray(self.mix @ values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Configs:
     """The J configurations of one pool."""
 
+    pool: PoolPhysics
+    scenarios: Scenarios
     g: Ints
     prefill_batch: Ints
     max_decode_batch: Ints
@@ -78,10 +82,18 @@ class Configs:
     """s (J, C); infinite where the pool cannot prefill the class."""
     decode_s: Floats
     """d (J, C)"""
-    both_rate: Floats
-    """Requests/s of one instance that does both phases of every request of a scenario (W, J); 0 where it cannot."""
-    both_s: Floats
-    """Seconds of one instance that a request then takes (W, J)."""
+    laid_out: Bools
+    """The model's layers and arithmetic allow it (J,)."""
+
+    @cached_property
+    def both(self) -> tuple[Floats, Floats]:
+        """One instance that does both phases of every request of a scenario: requests/s, 0 where it cannot, and seconds
+        that a request takes (W, J). Made when a role asks for it: under a TPOT limit it takes a search."""
+        g, batch, most = (a[:, None].astype(np.float64) for a in (self.g, self.prefill_batch, self.max_decode_batch))
+        shape = (len(g), len(self.pool.mix.input_tokens))
+        whole = np.broadcast_to(self.pool.mix.input_tokens + self.pool.mix.output_tokens, shape)
+        rate, seconds = _both(self.pool, self.scenarios, g, most, prefill_table(self.pool, g, batch, whole))
+        return np.where(self.laid_out, rate, 0.0), seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +135,13 @@ def mean_s(mix: Floats, seconds: Floats) -> Floats:
 def pool_configs(pool: PoolPhysics, scenarios: Scenarios, axes: Ints) -> Configs:
     """Phases of every configuration; axes (J, 3) are instance size, prefill batch, largest decode batch."""
     g, batch, most = (axes[:, k : k + 1].astype(np.float64) for k in range(3))
-    shape = (len(axes), len(pool.mix.input_tokens))
-    prompt = np.broadcast_to(pool.mix.input_tokens, shape)
-    whole = np.broadcast_to(pool.mix.input_tokens + pool.mix.output_tokens, shape)
+    prompt = np.broadcast_to(pool.mix.input_tokens, (len(axes), len(pool.mix.input_tokens)))
     prefill = prefill_table(pool, g, batch, prompt)
     decode = decode_table(pool, g, most, pool.tpot_limit_s)
     laid_out = ((axes[:, 0] <= pool.model.layers) | (pool.device.arrangement == "tensor")) & pool.computes
-    both_rate, both_s = _both(pool, scenarios, g, most, prefill_table(pool, g, batch, whole))
     return Configs(
+        pool=pool,
+        scenarios=scenarios,
         g=axes[:, 0],
         prefill_batch=axes[:, 1],
         max_decode_batch=axes[:, 2],
@@ -138,8 +149,7 @@ def pool_configs(pool: PoolPhysics, scenarios: Scenarios, axes: Ints) -> Configs
         decode=decode,
         prefill_s=np.where(laid_out[:, None], prefill.request_s, np.inf),
         decode_s=np.where(laid_out[:, None], decode.request_s, np.inf),
-        both_rate=np.where(laid_out, both_rate, 0.0),
-        both_s=both_s,
+        laid_out=laid_out,
     )
 
 
@@ -191,6 +201,8 @@ def robust_table(
     devices = np.where(fixed, instances * size, np.maximum(up - spares * size, 0)).astype(np.int64)
     prefill, decode = mean_s(scenarios.mix, configs.prefill_s)[:, j], mean_s(scenarios.mix, configs.decode_s)[:, j]
     role = settings.role
+    in_role = bool((role != ANY).any())
+    both = instances * configs.both[0][:, j] if in_role else np.zeros_like(instances)
 
     def rate(seconds: Floats, takes_part: Bools) -> Floats:
         able = takes_part & np.isfinite(seconds)
@@ -203,15 +215,13 @@ def robust_table(
         instances=instances,
         prefill_rate=rate(prefill, role == PREFILL),
         decode_rate=rate(decode, role == DECODE),
-        both_rate=np.where(role == BOTH, instances * configs.both_rate[:, j], 0.0),
-        alone_rate=np.where(fixed, _alone(configs, role, j, instances, prefill + decode), 0.0),
+        both_rate=np.where(role == BOTH, both, 0.0),
+        alone_rate=both if in_role else np.where(fixed, _side_by_side(instances, prefill + decode), 0.0),
         bill=bill,
     )
 
 
-def _alone(configs: Configs, role: Ints, j: Ints, instances: Floats, together: Floats) -> Floats:
-    """Rate of a pool by itself (W, K): as role `both`, or under work stealing with its phases side by side."""
-    in_role = (role == PREFILL) | (role == DECODE) | (role == BOTH)
+def _side_by_side(instances: Floats, together: Floats) -> Floats:
+    """Rate of a pool that serves by itself under work stealing, its phases side by side (W, K)."""
     able = np.isfinite(together) & (together > 0)
-    side_by_side = np.divide(instances, together, out=np.zeros_like(together), where=able)
-    return np.where(in_role, instances * configs.both_rate[:, j], side_by_side)
+    return np.divide(instances, together, out=np.zeros_like(together), where=able)
