@@ -55,7 +55,9 @@ def measured(adaptation: str) -> dict[str, Any]:
     """Seconds to the proven optimum, and what it is; the gap where time was too short."""
     started = time.perf_counter()
     study = Study.from_dict(study_of(adaptation))
-    cheapest = Unit(program=0, upper=(np.inf, np.inf), stages=(Stage((0.0, 1.0)), Stage((1.0, 1.0))), time_limit_s=MOST_S)
+    cheapest = Unit(
+        program=0, upper=(np.inf, np.inf), stages=(Stage((0.0, 1.0)), Stage((1.0, 1.0))), time_limit_s=MOST_S
+    )
     point = solve_unit(programs_of(study), cheapest)
     return {
         "adaptation": adaptation,

@@ -90,7 +90,9 @@ def _add_capacity(m: pyo.ConcreteModel, data: RobustData, prefill: Work, decode:
         def divide_devices(m: pyo.ConcreteModel, p: int, w: int) -> Any:
             t = data.pools[p]
             unit = float(t.usable[w].max())
-            held = pyo.quicksum(float(t.g[j]) / unit * m.divide[p, j, w] for j in t.kept.tolist() if (p, j, w) in m.PLACES)
+            held = pyo.quicksum(
+                float(t.g[j]) / unit * m.divide[p, j, w] for j in t.kept.tolist() if (p, j, w) in m.PLACES
+            )
             return held <= picked(m, p, t.usable[w] / unit)
 
 

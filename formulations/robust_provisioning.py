@@ -10,7 +10,7 @@ Parameters  q[c,w], out[w], D[w], pi[w]  mix, output tokens of a request, demand
             R[p,k,w], E[p,k,w], B[p,k,w]  prefill, decode and both-role rate of an option
             n[p,k,w]   instances;  u[p,k,w]  devices that may serve;  N[p,j,w]  most instances;  g[j]  devices of one
             s[p,j,c], d[p,j,c]  seconds of one instance to prefill, to decode;  v[c]  KV bytes
-            S[l], a[l], b[l]  bandwidth, cost and power of a link between one pair of pools;  e[p,k], h[p,k]  of an option
+            S[l], a[l]  bandwidth and cost of a link between one pair of pools;  e[p,k]  cost of an option
 Variables   pick[p,k]  option k of pool p, binary;  use[l]  the link of all pairs, binary
             bought[p,o,l]  link l stands between p and o, in [0, 1]
             rate[w]  requests/s;  worst, headroom  the least over the scenarios
@@ -54,6 +54,7 @@ import pyomo.environ as pyo
 from dse.model.robust_serving import FIXED
 
 from .program import Plan, add_objectives, chosen, objective_values, picked
+from .robust_flows import add_flows
 from .robust_provisioning_data import (
     COST,
     EXPECTED,
@@ -68,7 +69,6 @@ from .robust_provisioning_data import (
     programs,
     refusal,
 )
-from .robust_flows import add_flows
 from .robust_split import add_split
 
 __all__ = ["build_model", "extract", "objective_values", "programs", "refusal"]

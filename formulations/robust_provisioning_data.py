@@ -170,9 +170,7 @@ def refusal(space: Regimes, objectives: Sequence[str], bounds: Mapping[str, tupl
     return next((f"milp: {reason}" for applies, reason in reasons if applies), "")
 
 
-def programs(
-    space: Regimes, objectives: Sequence[str], bounds: Mapping[str, tuple[float, float]]
-) -> list[RobustData]:
+def programs(space: Regimes, objectives: Sequence[str], bounds: Mapping[str, tuple[float, float]]) -> list[RobustData]:
     """One program a way to adapt; none for one in which some pool has no option left, or a scenario no service."""
     found = [_robust_data(space, regime, objectives, bounds) for regime in range(space.n_regimes)]
     return [data for data in found if data is not None]
@@ -183,9 +181,7 @@ def _robust_data(
 ) -> RobustData | None:
     system = space.system(regime)
     no_bound = (-np.inf, np.inf)
-    pools = [
-        _options(system, p, bounds.get(f"n_{name}", no_bound)) for p, name in enumerate(space.pool_names)
-    ]
+    pools = [_options(system, p, bounds.get(f"n_{name}", no_bound)) for p, name in enumerate(space.pool_names)]
     if any(not len(p.row) for p in pools) or not all(_able(pools, system, w) for w in range(len(system.scenarios))):
         return None
     pools = [_only(p, ~_pointless(p, system)) for p in pools]
@@ -295,7 +291,9 @@ def least_rate(data: RobustData, w: int) -> float:
 def _most_rate(data: RobustData, w: int) -> float:
     """Requests/s that no plan exceeds: every request is prefilled and decoded somewhere, each class at its quickest."""
     if data.adaptation == FIXED:
-        rates = [sum(float(getattr(p, f"{r}_rate")[w].max()) for p in data.pools) for r in ("prefill", "decode", "both")]
+        rates = [
+            sum(float(getattr(p, f"{r}_rate")[w].max()) for p in data.pools) for r in ("prefill", "decode", "both")
+        ]
         return min(rates[:2]) + rates[2]
     q = data.mix[w]
     return min(

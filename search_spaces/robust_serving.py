@@ -66,7 +66,9 @@ class RobustSpace(GridSpace):
     @cached_property
     def n_programs(self) -> int:
         """Small programs that scoring the whole grid takes."""
-        sizes = [math.prod(s) for s, a in zip(self.grid.sizes, self.adaptations, strict=True) if self._takes_programs(a)]
+        sizes = [
+            math.prod(s) for s, a in zip(self.grid.sizes, self.adaptations, strict=True) if self._takes_programs(a)
+        ]
         return sum(sizes) * len(self.problem.scenarios)
 
     @property
@@ -226,7 +228,7 @@ class RobustSpace(GridSpace):
             "link": np.where(e.pairs > 0, names[link], "none").astype(object),
             **e.columns,
             "binding_scenario": scenarios[e.binding],
-            "bottleneck": bottlenecks(system, rows, link, e, self.pool_names),
+            "bottleneck": bottlenecks(system, rows, e, self.pool_names),
             "infeasible_reason": infeasible_reasons(system, rows, e, self.pool_names),
         }
 

@@ -77,5 +77,3 @@ def _alone(offer: RobustOffer, row: Row) -> RobustOffer:
     roles = (ROLE_NAMES[role],) if role in range(3) else offer.roles
     one = replace(offer, counts=(n,), instance_size=(g,), prefill_batch=(prefill,), max_decode_batch=(decode,))
     return replace(one, roles=roles)  # type: ignore[arg-type]
-
-

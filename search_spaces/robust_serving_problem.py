@@ -140,7 +140,9 @@ def plain_scenarios(problem: RobustProblem, pools: tuple[str, ...]) -> list[dict
 
 
 def _scenarios_of_trace(
-    work: RobustWorkload, folder: Path, n_pools: int
+    work: RobustWorkload,
+    folder: Path,
+    n_pools: int,  # noqa: ARG001
 ) -> tuple[tuple[RequestClass, ...], Scenarios]:
     """Classes and scenarios of a trace's windows: rates of every class (W, C) make mixes and demands.
 

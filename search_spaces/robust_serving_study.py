@@ -89,9 +89,9 @@ class Scenario(Part):
     demand_requests_s: Positive | None = None
     growth: Positive = 1.0
     """Factor on the demand."""
-    mix: dict[str, Share] = {}
+    mix: dict[str, Share] = Field(default_factory=dict)
     """Share of each class by name; left out: the shares of the classes."""
-    available_frac: dict[str, Share] = {}
+    available_frac: dict[str, Share] = Field(default_factory=dict)
     """Share of a pool's devices that is up, by name; left out: all."""
 
     @field_validator("mix")
@@ -143,7 +143,7 @@ class RobustStudy(FleetStudy):
         if self.workload.requests is not None and not self.scenario:
             yield "[[scenario]] is missing; give at least one, or a trace with window_s"
         if self.workload.trace is not None and self.scenario:
-            yield "[[scenario]]: the windows of the trace are the scenarios; remove these, or give [[workload.requests]]"
+            yield "[[scenario]]: the windows of the trace are the scenarios; remove these, or the trace"
         with_demand = [s for s in self.scenario if s.demand_requests_s is not None]
         if 0 < len(with_demand) < len(self.scenario):
             at = next(i for i, s in enumerate(self.scenario) if s.demand_requests_s is None)
@@ -162,7 +162,9 @@ class RobustStudy(FleetStudy):
             if name in seen:
                 yield f"scenario[{i}]: is named {name!r} like scenario[{seen[name]}]; give each its own name"
             seen[name] = i
-            yield from (unknown_name(f"scenario[{i}].mix", "class", c, classes) for c in scenario.mix if c not in classes)
+            yield from (
+                unknown_name(f"scenario[{i}].mix", "class", c, classes) for c in scenario.mix if c not in classes
+            )
             yield from (
                 unknown_name(f"scenario[{i}].available_frac", "pool", p, pools)
                 for p in scenario.available_frac

@@ -32,7 +32,7 @@ SATURATED = 1.0 - 1e-7
 PARTS = ("compute_s", "memory_s", "communication_s", "fixed_s")
 
 
-def bottlenecks(system: RobustSystem, rows: Ints, link: Ints, e: RobustEvaluation, names: Sequence[str]) -> Objects:
+def bottlenecks(system: RobustSystem, rows: Ints, e: RobustEvaluation, names: Sequence[str]) -> Objects:
     """What holds the scenario that is worst off: saturated pools, a link."""
     binding = e.binding
     found = np.empty(rows.shape[1], dtype=object)
@@ -41,9 +41,7 @@ def bottlenecks(system: RobustSystem, rows: Ints, link: Ints, e: RobustEvaluatio
             found[i] = "none"
             continue
         usable = usable_devices(system, int(w), rows[:, i : i + 1])[0]
-        full = [
-            name for p, name in enumerate(names) if usable[p] and e.busy_devices[w, i, p] >= SATURATED * usable[p]
-        ]
+        full = [name for p, name in enumerate(names) if usable[p] and e.busy_devices[w, i, p] >= SATURATED * usable[p]]
         full += ["link"] if e.link_use[w, i] >= SATURATED else []
         found[i] = f"{', '.join(full) or 'balance'} in {system.scenarios.names[w]}"
     return found
@@ -77,10 +75,8 @@ def _reason(system: RobustSystem, w: int, rows: Ints, names: Sequence[str]) -> s
     return f"scenario {scenario}: some class fits in memory and meets tpot_s on no pool in some phase"
 
 
-def explanation(
-    system: RobustSystem, rows: Ints, link: Ints, e: RobustEvaluation, names: Sequence[str]
-) -> Explanation:
-    """One design explained, averaged over its scenarios: per pool its work and bounds, and what each scenario serves."""
+def explanation(system: RobustSystem, rows: Ints, link: Ints, e: RobustEvaluation, names: Sequence[str]) -> Explanation:
+    """One design explained, averaged over its scenarios: per pool its work; and what each scenario is served."""
     bought = [p for p, table in enumerate(system.tables) if table.active[rows[p, 0]]]
     volumes = [_volumes(system, w, rows[:, 0], int(link[0])) for w in range(len(system.scenarios))]
     pools = {names[p]: _pool(system, rows, e, p, [v[p] for v in volumes]) for p in bought}
@@ -209,9 +205,7 @@ def _at(table: PhaseTable, j: int) -> dict[str, list[float]]:
     return {"batch": table.batch[j].tolist(), "pass_s": pass_s, **whole}
 
 
-def _system(
-    system: RobustSystem, link: Ints, e: RobustEvaluation, pools: dict[str, dict[str, Any]]
-) -> dict[str, Any]:
+def _system(system: RobustSystem, link: Ints, e: RobustEvaluation, pools: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The whole, over all scenarios."""
     byte_s, bought = float(system.links.byte_s[link[0]]), bool(e.pairs[0])
     option = one_link_for_all(len(system.links.byte_s), len(system.tables)).option[link]

@@ -50,7 +50,7 @@ def split_capacity(prefill: Floats, decode: Floats, most: Floats) -> Floats:
 
 
 def split_flows(prefill: Floats, decode: Floats, most: Floats, rate: Floats) -> Floats:
-    """Flows z (N, P, P) that reach the capacity: in proportion to what pools can do, unless a pair's link then fills."""
+    """Flows z (N, P, P) that reach the capacity: in proportion to what pools can do, unless a link then overflows."""
     total_prefill, total_decode = (np.maximum(r.sum(axis=1), 1e-300) for r in (prefill, decode))
     z = (rate / total_prefill / total_decode)[:, None, None] * prefill[:, :, None] * decode[:, None, :]
     for i in np.flatnonzero((z > (most * (1.0 + ROUNDING))[:, None, None]).any(axis=(1, 2))):
@@ -68,7 +68,7 @@ def _transported(prefill: Floats, decode: Floats, most: float, rate: float) -> F
     held = np.concatenate([prefill, decode]) / rate
     found = linprog(-np.ones(len(p)), A_ub=rows, b_ub=held, bounds=(0.0, most / rate), method="highs-ds")
     z = np.zeros((pools, pools))
-    z[p, o] = np.maximum(found.x, 0.0)
+    z[p, o] = np.maximum(np.asarray(found.x, dtype=np.float64), 0.0)
     return np.asarray(z * (rate / max(float(z.sum()), 1e-300)))
 
 
@@ -166,6 +166,6 @@ class Stealer:
                 byte_s,
             )
             z = np.zeros((len(instances), len(instances), len(self.share)))
-            z[np.ix_(pools, pools, has)] = flows
+            z[np.array(pools)[:, None, None], np.array(pools)[:, None], has] = flows
             self.known[name] = rate, z
         return self.known[name]

@@ -1,7 +1,8 @@
 """A fleet bought once that serves several scenarios, each with its own routing (docs/robust.md).
 
 Counts, and the link between pools, are bought once; in every scenario w the fleet serves what it can, r_w requests/s,
-under one of three policies (`dse.model.robust_flows`), nested so that r(fixed split) <= r(work stealing) <= r(adaptive).
+under one of three policies (`dse.model.robust_flows`); they are nested: what is served grows from fixed split through
+work stealing to adaptive.
 
     throughput         sum_w weight_w r_w out_w        out_w: mean output tokens of the scenario's requests
     worst throughput   min_w r_w out_w
@@ -24,7 +25,8 @@ from numpy.typing import NDArray
 
 from dse.model.fleet import baseline_columns, bill_columns, gathered, gpu_wse_ratio, share_of
 from dse.model.links import LinkTable, Pair, links_bill, one_link_for_all, pairs_of
-from dse.model.robust_adaptive import Adapter, Division
+from dse.model.robust_adaptive import Adapter
+from dse.model.robust_division import Division
 from dse.model.robust_flows import Stealer, split_capacity, split_flows
 from dse.model.robust_tables import Configs, RobustTable, Scenarios
 from dse.model.serving_pool import DECODE, PREFILL, Mix, PoolPhysics
@@ -179,7 +181,7 @@ def _work_stealing(system: RobustSystem, w: int, rows: Ints, byte_s: Floats) -> 
     tables = system.tables
     config = np.stack([t.config[r] for t, r in zip(tables, rows, strict=True)], axis=1)
     found = system.stealers[w].routed(config, gathered([t.instances[w] for t in tables], rows), byte_s)
-    busy = np.zeros(found.rate.shape + (len(tables),))
+    busy = np.zeros((*found.rate.shape, len(tables)))
     for p, configs in enumerate(system.configs):
         for done, seconds in ((found.prefilled, configs.prefill_s), (found.decoded, configs.decode_s)):
             busy[:, p] += _worked(done[:, p], seconds[config[:, p]]) * configs.g[config[:, p]]

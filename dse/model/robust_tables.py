@@ -185,8 +185,15 @@ def _of_classes(table: PhaseTable, has: Bools) -> PhaseTable:
         return np.broadcast_to(values, table.fits.shape)[:, has]
 
     time = replace(table.time, **{f: part(getattr(table.time, f)) for f in table.time.__slots__})
-    arrays = {f: part(getattr(table, f)) for f in table.__slots__ if f not in ("time",)}
-    return replace(table, time=time, **arrays)
+    return PhaseTable(
+        time=time,
+        batch=part(table.batch),
+        request_s=part(table.request_s),
+        fits=table.fits[:, has],
+        missing_byte=part(table.missing_byte),
+        margin_byte=part(table.margin_byte),
+        meets_slo=table.meets_slo[:, has],
+    )
 
 
 def robust_table(

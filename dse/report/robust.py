@@ -57,7 +57,13 @@ def compared(info: Mapping[str, Any]) -> Compared | None:
         asked=str(found["asked"]),
         metric=_metric(metric),
         adaptations=[
-            (NAMES[a["adaptation"]], fleet(a), shown("cost_usd_per_h", a["cost_usd_per_h"]), number(a[metric]), _worth(a))
+            (
+                NAMES[a["adaptation"]],
+                fleet(a),
+                shown("cost_usd_per_h", a["cost_usd_per_h"]),
+                number(a[metric]),
+                _worth(a),
+            )
             for a in found["adaptations"]
         ],
         budget=shown("cost_usd_per_h", found["budget_usd_per_h"]),
@@ -101,7 +107,9 @@ def printed_lines(info: Mapping[str, Any]) -> list[str]:
         for name, fleet, cost, value, worth in found.adaptations
     ]
     if found.robust is not None:
-        lines.append(f"Planned for all scenarios within {found.budget}: {found.robust[0]}, {found.robust[1]} in the worst")
+        lines.append(
+            f"Planned for all scenarios within {found.budget}: {found.robust[0]}, {found.robust[1]} in the worst"
+        )
         lines += [
             f"  planned for {name} alone: {fleet}, {own} there, {worst}: {short}"
             for name, fleet, own, worst, short in found.single[:MOST_LINES]
