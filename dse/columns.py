@@ -27,7 +27,12 @@ COLUMNS: tuple[Column, ...] = (
     Column("paradigm", "", None, "pd_serving, robust_serving, dp_training or pp_training"),
     Column("n_<pool>", "devices", "min", "devices of this pool"),
     Column("gpu_wse_ratio", "GPU per WSE", None, "GPUs bought per wafer bought; infinite without wafers"),
-    Column("instance_size_<pool>", "devices", None, "devices that hold one copy of the model, or of a pipeline stage"),
+    Column(
+        "instance_size_<pool>",
+        "devices",
+        None,
+        "devices that hold one copy of the model, or of a pipeline stage; 0 where divided anew in every scenario",
+    ),
     Column("role_<pool>", "", None, "prefill, decode, both; any under work stealing; none if absent"),
     Column("prefill_batch_<pool>", "prompts", None, "prompts in one prefill pass"),
     Column("max_decode_batch_<pool>", "sequences", None, "largest decode batch the axis allows"),
