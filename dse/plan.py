@@ -23,12 +23,14 @@ from dse.units import json_safe
 
 FORMAT: Final = "heterodse-plan/1"
 PREDICTED: Final = (
-    "throughput_tok_s", "throughput_low_tok_s", "throughput_high_tok_s", "throughput_samples_s", "requests_s",
+    "throughput_tok_s", "throughput_low_tok_s", "throughput_high_tok_s", "throughput_samples_s",
+    "throughput_worst_tok_s", "headroom", "binding_scenario", "requests_s",
     "input_tok_s", "ttft_mean_s", "ttft_p99_s", "tpot_s", "step_time_s", "train_time_s", "cost_usd_per_h",
     "usd_per_mtok", "power_w", "power_mean_w", "energy_j_per_tok", "mem_margin_byte", "gpu_wse_ratio", "bottleneck",
 )  # fmt: skip
 FLEET: Final = (
-    "routing", "weight_dtype", "kv_dtype", "compute_dtype", "link", "link_gb_s", "link_use_frac", "global_batch",
+    "routing", "adaptation", "weight_dtype", "kv_dtype", "compute_dtype", "link", "link_gb_s", "link_use_frac",
+    "global_batch",
     "recompute", "schedule", "offload_layers", "collect", "layers", "layout", "pool_order",
 )  # fmt: skip
 
@@ -70,11 +72,13 @@ def plan_of(result: Result, design_id: str | None = None) -> Plan:
     }
     if "scenarios" in detail["system"]:
         plan["scenarios"] = detail["system"]["scenarios"]
-    if study.envelope.paradigm == "pd_serving":
+    classes = getattr(study.problem, "classes", ())
+    if classes:
         plan["requests"] = [
             {"name": c.name, "share": float(s), "input_tokens": c.input_tokens, "output_tokens": c.output_tokens}
-            for c, s in zip(study.problem.classes, study.problem.mix.share, strict=True)
+            for c, s in zip(classes, study.problem.mix.share, strict=True)
         ]
+    if study.envelope.paradigm == "pd_serving":
         plan["deploy"] = {"vllm": vllm(plan), "dynamo": dynamo(plan)}
     units = {name: unit_of(name) for name in (*plan["predicted"], *plan["fleet"])}
     plan["units"] = {name: unit for name, unit in units.items() if unit}

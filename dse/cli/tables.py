@@ -152,8 +152,8 @@ SHOWN: tuple[Shown, ...] = (
     ("gain_equal_power", "=power", figure),
 )
 """Columns of the printed frontier. Those a paradigm lacks are left out."""
-VARIES = ("weight_dtype", "kv_dtype", "compute_dtype", "routing", "adaptation", "recompute", "schedule", "layers", "pool_order",
-          "stage_recompute", "collect")  # fmt: skip
+VARIES = ("weight_dtype", "kv_dtype", "compute_dtype", "routing", "adaptation", "recompute", "schedule", "layers",
+          "pool_order", "stage_recompute", "collect")  # fmt: skip
 """Columns shown only where they differ along the frontier."""
 OF_POOL: tuple[Shown, ...] = (
     ("role_<pool>", "role", str),
