@@ -53,6 +53,9 @@ def alone(study: Study, device: str) -> Study:
     raw["pool"] = [_both_phases(raw["pool"][k]) for k in kept]
     if not any(study.problem.pools[k].device.streams for k in kept):
         raw["pool"] = [{k: v for k, v in pool.items() if k not in HANDED_OVER} for pool in raw["pool"]]
+    for scenario in raw.get("scenario", ()):
+        up = scenario.get("available_frac", {})
+        scenario |= {"available_frac": {pool: frac for pool, frac in up.items() if pool not in gone}}
     if len(kept) < 2:
         raw.pop("link", None)
     if "limits" in raw:

@@ -24,10 +24,15 @@ WHOLE_UNITS = ("devices", "prompts", "sequences", "stage", "stages", "copies", "
 
 COLUMNS: tuple[Column, ...] = (
     Column("design_id", "", None, "stable name of the design inside its study"),
-    Column("paradigm", "", None, "pd_serving, dp_training or pp_training"),
+    Column("paradigm", "", None, "pd_serving, robust_serving, dp_training or pp_training"),
     Column("n_<pool>", "devices", "min", "devices of this pool"),
     Column("gpu_wse_ratio", "GPU per WSE", None, "GPUs bought per wafer bought; infinite without wafers"),
-    Column("instance_size_<pool>", "devices", None, "devices that hold one copy of the model, or of a pipeline stage"),
+    Column(
+        "instance_size_<pool>",
+        "devices",
+        None,
+        "devices that hold one copy of the model, or of a pipeline stage; 0 where divided anew in every scenario",
+    ),
     Column("role_<pool>", "", None, "prefill, decode, both; any under work stealing; none if absent"),
     Column("prefill_batch_<pool>", "prompts", None, "prompts in one prefill pass"),
     Column("max_decode_batch_<pool>", "sequences", None, "largest decode batch the axis allows"),
@@ -43,6 +48,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("kv_dtype", "", None, "data type of the KV cache"),
     Column("compute_dtype", "", None, "data type of the arithmetic"),
     Column("routing", "", None, "split or work_stealing"),
+    Column("adaptation", "", None, "what changes with the scenario: fixed_split, work_stealing or adaptive"),
     Column("recompute", "", None, "activations made again in the backward pass: none, selective, full"),
     Column("schedule", "", None, "order of a pipeline's micro-batches: gpipe, 1f1b, interleaved"),
     Column("chunks", "pieces", None, "pieces that an interleaved stage's layers are dealt out in"),
@@ -71,6 +77,11 @@ COLUMNS: tuple[Column, ...] = (
         "max",
         "output tokens per second at capacity, under the service limits; training: tokens per second",
     ),
+    Column(
+        "throughput_worst_tok_s", "tok/s", "max", "output tokens per second at capacity in the scenario with the least"
+    ),
+    Column("headroom", "times the demand", "max", "capacity over demand in the scenario where it is least"),
+    Column("binding_scenario", "", None, "the scenario that is worst off: least headroom, or least throughput"),
     Column(
         "throughput_low_tok_s",
         "tok/s",
@@ -191,21 +202,29 @@ COLUMNS: tuple[Column, ...] = (
     Column("on_front", "", None, "not dominated by any feasible candidate"),
 )
 
-SERVING: tuple[str, ...] = ("pd_serving",)
+SPLIT: tuple[str, ...] = ("pd_serving",)
+ROBUST: tuple[str, ...] = ("robust_serving",)
+SERVING: tuple[str, ...] = SPLIT + ROBUST
 TRAINING: tuple[str, ...] = ("dp_training", "pp_training")
 PIPELINE: tuple[str, ...] = ("pp_training",)
 _ONLY_IN: dict[str, tuple[str, ...]] = (
     dict.fromkeys(
         (
-            "role_<pool>", "prefill_batch_<pool>", "max_decode_batch_<pool>", "decode_batch_<pool>",
-            "prefill_frac_<pool>", "decode_frac_<pool>", "weight_dtype", "kv_dtype", "routing", "requests_s",
-            "input_tok_s", "ttft_mean_s", "ttft_p99_s", "tpot_s", "tok_s_per_user", "kv_transfer_byte_s",
-            "kv_out_byte_s_<pool>", "io_use_<pool>", "optimal_gpu_wse_ratio", "gain_apart_equal_cost",
-            "gain_apart_equal_power", "load_requests_s", "ttft_load_mean_s", "ttft_load_p50_s", "ttft_load_p99_s",
-            "tpot_load_mean_s", "tpot_load_p99_s", "decode_stall_s", "goodput_requests_s",
+            "role_<pool>", "prefill_batch_<pool>", "max_decode_batch_<pool>", "weight_dtype", "kv_dtype", "requests_s",
+            "input_tok_s", "kv_transfer_byte_s", "prefill_frac_<pool>", "decode_frac_<pool>",
         ),
         SERVING,
     )
+    | dict.fromkeys(
+        (
+            "decode_batch_<pool>", "routing", "ttft_mean_s", "ttft_p99_s",
+            "tpot_s", "tok_s_per_user", "kv_out_byte_s_<pool>", "io_use_<pool>", "optimal_gpu_wse_ratio",
+            "gain_apart_equal_cost", "gain_apart_equal_power", "load_requests_s", "ttft_load_mean_s", "ttft_load_p50_s",
+            "ttft_load_p99_s", "tpot_load_mean_s", "tpot_load_p99_s", "decode_stall_s", "goodput_requests_s",
+        ),
+        SPLIT,
+    )
+    | dict.fromkeys(("adaptation", "throughput_worst_tok_s", "headroom", "binding_scenario"), ROBUST)
     | dict.fromkeys(
         (
             "micro_batch_<pool>", "zero_stage_<pool>", "replicas_<pool>", "recompute", "global_batch",
@@ -221,7 +240,7 @@ _ONLY_IN: dict[str, tuple[str, ...]] = (
         ),
         PIPELINE,
     )
-    | {"batch_<pool>": ("dp_training",)}
+    | {"batch_<pool>": ("dp_training",), "goodput_frac": SPLIT + TRAINING}
 )  # fmt: skip
 """Columns that only some paradigms define."""
 
@@ -229,7 +248,7 @@ _PATTERNS = tuple(re.compile(re.escape(c.name).replace("<pool>", ".+") + "$") fo
 _TEXT = {
     "design_id", "paradigm", "routing", "link", "bottleneck", "feasible", "infeasible_reason", "on_front",
     "weight_dtype", "kv_dtype", "compute_dtype", "role_<pool>", "recompute", "schedule", "layers",
-    "layout", "pool_order", "stage_recompute",
+    "layout", "pool_order", "stage_recompute", "adaptation", "binding_scenario",
 }  # fmt: skip
 
 _AFTERWARDS = (

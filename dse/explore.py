@@ -21,6 +21,7 @@ from dse.baselines import baselines
 from dse.checkpoint import Checkpoint, identity_of
 from dse.checks import check_cover, verified
 from dse.choice import choose_method
+from dse.extremes import compared
 from dse.marginal import marginal_values
 from dse.pareto import minimised
 from dse.progress import Report, Stop, silent
@@ -194,6 +195,7 @@ def run(
     frontier = with_intervals_of(frontier, candidates)
     info["intervals_s"] = time.perf_counter() - started
     info["baselines"] = baselines(study, stop) if len(frontier) and not stop.reason else []
+    info |= {} if pick is None or stop.reason else compared(study, pick, stop)
     return Result(study=study, frontier=frontier, candidates=candidates, info=info)
 
 
@@ -264,7 +266,7 @@ def _candidates(study: Study, plans: Sequence[Plan], frontier: pd.DataFrame, kep
 
 def _sampled(study: Study, kept: int = KEPT_CANDIDATES) -> NDArray[np.int64]:
     """Grid indices of all legal designs of a small space, of an even sample of a large one."""
-    sample = exhaustive.sample_index(study.space.n_designs, kept)
+    sample = exhaustive.sample_index(study.space.n_designs, min(kept, study.space.most_kept))
     return sample[study.space.legal(sample)]
 
 

@@ -23,12 +23,14 @@ from dse.units import json_safe
 
 FORMAT: Final = "heterodse-plan/1"
 PREDICTED: Final = (
-    "throughput_tok_s", "throughput_low_tok_s", "throughput_high_tok_s", "throughput_samples_s", "requests_s",
+    "throughput_tok_s", "throughput_low_tok_s", "throughput_high_tok_s", "throughput_samples_s",
+    "throughput_worst_tok_s", "headroom", "binding_scenario", "requests_s",
     "input_tok_s", "ttft_mean_s", "ttft_p99_s", "tpot_s", "step_time_s", "train_time_s", "cost_usd_per_h",
     "usd_per_mtok", "power_w", "power_mean_w", "energy_j_per_tok", "mem_margin_byte", "gpu_wse_ratio", "bottleneck",
 )  # fmt: skip
 FLEET: Final = (
-    "routing", "weight_dtype", "kv_dtype", "compute_dtype", "link", "link_gb_s", "link_use_frac", "global_batch",
+    "routing", "adaptation", "weight_dtype", "kv_dtype", "compute_dtype", "link", "link_gb_s", "link_use_frac",
+    "global_batch",
     "recompute", "schedule", "offload_layers", "collect", "layers", "layout", "pool_order",
 )  # fmt: skip
 
@@ -68,11 +70,15 @@ def plan_of(result: Result, design_id: str | None = None) -> Plan:
             for key in ("link_byte_s", "link_need_byte_s", "links_bought", "link_cost_usd_per_h", "link_power_w")
         },
     }
-    if study.envelope.paradigm == "pd_serving":
+    if "scenarios" in detail["system"]:
+        plan["scenarios"] = detail["system"]["scenarios"]
+    classes = getattr(study.problem, "classes", ())
+    if classes:
         plan["requests"] = [
             {"name": c.name, "share": float(s), "input_tokens": c.input_tokens, "output_tokens": c.output_tokens}
-            for c, s in zip(study.problem.classes, study.problem.mix.share, strict=True)
+            for c, s in zip(classes, study.problem.mix.share, strict=True)
         ]
+    if study.envelope.paradigm == "pd_serving":
         plan["deploy"] = {"vllm": vllm(plan), "dynamo": dynamo(plan)}
     units = {name: unit_of(name) for name in (*plan["predicted"], *plan["fleet"])}
     plan["units"] = {name: unit for name, unit in units.items() if unit}
@@ -164,6 +170,8 @@ def _pool(study: Study, row: pd.Series, k: int, explained: Mapping[str, Any]) ->
 def _parallel(device: Accelerator, row: pd.Series, name: str) -> dict[str, int]:
     """How an instance is divided, and how many of it there are."""
     size, n = int(row[f"instance_size_{name}"]), int(row[f"n_{name}"])
+    if size == 0:  # divided anew in every scenario, which the plan lists
+        return {"tensor": 0, "pipeline": 0, "data": 0}
     stages = int(row[f"stages_{name}"]) if f"stages_{name}" in row.index else 0
     inside = {"tensor": size, "pipeline": 1} if device.arrangement == "tensor" else {"tensor": 1, "pipeline": size}
     if stages > 0:  # an instance is one stage of a pipeline of several

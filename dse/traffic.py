@@ -217,11 +217,19 @@ class Windows:
     start_s: Floats
     window_s: float
     requests: Floats
+    end_s: float
+    """Of the trace: its last window may be shorter than the others."""
+
+    @property
+    def lasted_s(self) -> Floats:
+        """Time that each window covers of the trace (W,); a last one of a few requests at one moment counts whole."""
+        covered = np.minimum(self.end_s - self.start_s, self.window_s)
+        return np.where(covered > 0.5 * self.window_s, covered, self.window_s)
 
     @property
     def requests_s(self) -> Floats:
         """Arrival rate of each window [requests/s] (W,)."""
-        return np.asarray(self.requests.sum(axis=1) / self.window_s)
+        return np.asarray(self.requests.sum(axis=1) / self.lasted_s)
 
     @property
     def share(self) -> Floats:
@@ -253,6 +261,7 @@ def trace_windows(path: Path, classes: Classes, window_s: float) -> Windows:
     return Windows(
         start_s=tally.first_s + window_s * np.arange(n_windows, dtype=np.float64),
         window_s=window_s,
+        end_s=tally.last_s,
         requests=counted.reshape(n_windows, n_classes),
     )
 

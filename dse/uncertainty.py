@@ -35,8 +35,6 @@ Values = NDArray[np.generic]
 ASSUMED = 1.3
 """Where nothing was measured, times are taken to lie within this factor, either way. Models carried to a stack that
 they were not fitted to are commonly 25 % off in one case of ten (docs/calibration.md)."""
-SERVING: tuple[Phase, ...] = ("prefill", "decode")
-TRAINING: tuple[Phase, ...] = ("train",)
 
 NOTICED = 1e-4
 """Share of a value below which a source does not move it."""
@@ -99,7 +97,7 @@ class Effect:
 
 def phases_of(study: Study) -> tuple[Phase, ...]:
     """The phases whose times a study's paradigm rests on."""
-    return SERVING if study.envelope.paradigm == "pd_serving" else TRAINING
+    return study.paradigm.phases
 
 
 def time_sources(study: Study) -> list[Source]:

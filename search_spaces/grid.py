@@ -37,7 +37,9 @@ class Unit:
 class Grid:
     """Designs of several regimes, each with its number of links and of settings of each pool."""
 
-    def __init__(self, sizes: Sequence[Sequence[int]]) -> None:
+    def __init__(self, sizes: Sequence[Sequence[int]], block: int = SCREEN_ROWS) -> None:
+        self._block = block
+        """About how many designs a block has."""
         self.sizes = [list(s) for s in sizes]
         """Per regime: links, then settings of each pool."""
         starts = list(accumulate((math.prod(s) for s in self.sizes), initial=0))
@@ -52,7 +54,7 @@ class Grid:
         return int(self._starts[-1])
 
     def units(self, first: int = 0, last: int | None = None) -> Iterator[Unit]:
-        """Blocks of about SCREEN_ROWS designs that cover the grid once, in order; of them those in [first, last)."""
+        """Blocks of about `block` designs that cover the grid once, in order; of them those in [first, last)."""
         for number in range(first, self.n_units() if last is None else last):
             yield self._unit(number)
 
@@ -73,7 +75,7 @@ class Grid:
         """Where a regime's blocks start among the settings of all pools but the last, and how many those are."""
         _, *others, last = self.sizes[regime]
         prefixes = math.prod(others)
-        return range(0, prefixes, max(1, SCREEN_ROWS // last)), prefixes
+        return range(0, prefixes, max(1, self._block // last)), prefixes
 
     def rows_of(self, unit: Unit) -> list[Ints]:
         """Per pool, rows of its settings in shapes (R, 1) and, for the last pool, (1, K)."""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+KEPT_DESIGNS = 20_000
+"""Scored, and scored again for their intervals, in a second or two."""
+
 
 class Options(Protocol):
     """Settings of one pool."""
@@ -92,6 +95,11 @@ class GridSpace(ABC):
     def n_units(self) -> int:
         """How many blocks `units` gives."""
         return self.grid.n_units()
+
+    @property
+    def most_kept(self) -> int:
+        """Designs that are kept and scored beside the frontier, at most."""
+        return KEPT_DESIGNS
 
     # -- dropping designs unseen: paradigms that can say so themselves -------------------------------
 

@@ -86,6 +86,11 @@ class Space(Protocol):
         ...
 
     @property
+    def most_kept(self) -> int:
+        """Designs that are kept and scored beside the frontier, at most: fewer where a score takes a program."""
+        ...
+
+    @property
     def demand(self) -> tuple[str, float] | None:
         """The result column that a demand bounds from below, and by how much."""
         ...

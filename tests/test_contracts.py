@@ -70,12 +70,39 @@ PIPELINED = TRAINED | {
         TRAINED["pool"][2],
     ],
 }
-STUDIES: dict[str, dict[str, Any]] = {"pd_serving": THREE, "dp_training": TRAINED, "pp_training": PIPELINED}
-LEAST = {"pd_serving": "requests_s", "dp_training": "throughput_tok_s", "pp_training": "throughput_tok_s"}
+ROBUST = small_study(
+    paradigm="robust_serving",
+    pool=[
+        {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 8, "step": 4}, "instance_size": [1, 2],
+         "roles": ["prefill", "both"]},
+        {"device": "h100-80gb-sxm", "name": "h100", "count": [0, 1, 3], "max_decode_batch": [32, 64],
+         "roles": ["prefill", "decode"]},
+        {"device": "wse-3", "name": "wse", "count": {"min": 0, "max": 2}, "roles": ["decode"], "spares": 1},
+    ],
+    workload={
+        "model": "llama-2-7b",
+        "requests": [
+            {"name": "chat", "share": 0.6, "input_tokens": 512, "output_tokens": 256},
+            {"name": "summary", "share": 0.4, "input_tokens": 3000, "output_tokens": 100},
+        ],
+    },
+    scenario=[
+        {"name": "day", "weight": 3, "demand_requests_s": 0.5, "mix": {"chat": 1.0}},
+        {"name": "night", "demand_requests_s": 0.25, "growth": 2, "available_frac": {"gpu": 0.5}},
+    ],
+    link={"tier": "eth100", "count": [1, 4]},
+)  # fmt: skip
+STUDIES: dict[str, dict[str, Any]] = {
+    "pd_serving": THREE, "dp_training": TRAINED, "pp_training": PIPELINED, "robust_serving": ROBUST,
+}  # fmt: skip
+LEAST = {
+    "pd_serving": "requests_s", "dp_training": "throughput_tok_s", "pp_training": "throughput_tok_s",
+    "robust_serving": "headroom",
+}  # fmt: skip
 """A column whose minimum a program knows."""
 DESIGN_KEYS = (
     "n_", "instance_", "role_", "prefill_b", "max_d", "link_gb", "routing", "weight", "micro_batch_", "zero_stage_",
-    "stages_", "recompute", "schedule", "chunks", "offload_layers", "collect", "global_batch",
+    "stages_", "adaptation", "recompute", "schedule", "chunks", "offload_layers", "collect", "global_batch",
 )  # fmt: skip
 
 

@@ -213,6 +213,7 @@ def _print(result: Result) -> None:
     if len(result.frontier):
         _print_frontier(result)
         _print_pick(result)
+        _print_compared(result)
         _print_one_more(result)
     else:
         _print_infeasible(result)
@@ -252,6 +253,15 @@ def _print_pick(result: Result) -> None:
     out.print(f"Does mixing pay? {verdict['word']}{caveat}. {verdict['sentence']}", markup=False, soft_wrap=True)
     for warning in port_warnings(row, study.space.pool_names):
         out.print(f"  note: {warning}", markup=False)
+
+
+def _print_compared(result: Result) -> None:
+    """What the paradigm compares the pick with, where it does."""
+    from dse.cli.tables import console
+    from dse.report.robust import printed_lines
+
+    for line in printed_lines(result.info):
+        console().print(line, markup=False, soft_wrap=True)
 
 
 def _print_what_if(result: Result) -> None:

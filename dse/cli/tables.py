@@ -134,6 +134,8 @@ SHOWN: tuple[Shown, ...] = (
     ("link", "link", lambda v: str(v) if v != "none" else "-"),
     ("throughput_tok_s", "tok/s", figure),
     ("interval", "80 %", str),
+    ("throughput_worst_tok_s", "worst", figure),
+    ("headroom", "headroom", figure),
     ("requests_s", "req/s", figure),
     ("step_time_s", "step", seconds),
     ("global_batch", "batch", _whole),
@@ -150,8 +152,8 @@ SHOWN: tuple[Shown, ...] = (
     ("gain_equal_power", "=power", figure),
 )
 """Columns of the printed frontier. Those a paradigm lacks are left out."""
-VARIES = ("weight_dtype", "kv_dtype", "compute_dtype", "routing", "recompute", "schedule", "layers", "pool_order",
-          "stage_recompute", "collect")  # fmt: skip
+VARIES = ("weight_dtype", "kv_dtype", "compute_dtype", "routing", "adaptation", "recompute", "schedule", "layers",
+          "pool_order", "stage_recompute", "collect")  # fmt: skip
 """Columns shown only where they differ along the frontier."""
 OF_POOL: tuple[Shown, ...] = (
     ("role_<pool>", "role", str),

@@ -19,6 +19,8 @@ HEADLINE_COLUMNS: Final = (
     "throughput_tok_s",
     "throughput_samples_s",
     "step_time_s",
+    "throughput_worst_tok_s",
+    "headroom",
     "requests_s",
     "cost_usd_per_h",
     "usd_per_mtok",

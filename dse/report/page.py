@@ -27,6 +27,7 @@ from dse.report.panels import explained
 from dse.report.proof import GRADES, convergence_rows, evidence, method_lines, study_text
 from dse.report.questions import asked, specs_of
 from dse.report.relaxed import relaxation_text
+from dse.report.robust import compared
 from dse.report.rows import Row, part_list
 from dse.report.sensitivity import what_if
 from dse.report.simulation import checked
@@ -82,6 +83,7 @@ def context(result: Result) -> dict[str, Any]:
         "what_if": turned,
         "checked": replayed,
         "replay_spec": Markup(replayed.spec) if replayed else "",
+        "scenarios": compared(info),
         "tornado_spec": Markup(turned.spec) if turned else "",
         "why_spec": Markup(panels.spec) if panels else "",
         "rows": Markup(script_safe(all_rows(study, distinct))),
@@ -110,7 +112,7 @@ def _pick(result: Result, row: Row) -> dict[str, Any]:
     """The recommended design and the verdict on mixing, which may be about another one."""
     study = result.study
     verdict = verdict_for(result)
-    compared = _design(result, verdict["design_id"])
+    mix = _design(result, verdict["design_id"])
     headline = headline_figures(study, row)
     return {
         "sentence": bill_of_materials(study, row),
@@ -122,8 +124,8 @@ def _pick(result: Result, row: Row) -> dict[str, Any]:
         "mixing": verdict["sentence"].replace(" x ", " × "),
         "tag": verdict_tag(verdict),
         "of_pick": verdict["of_pick"],
-        "compared": part_list(study, compared) if compared is not None else "",
-        "gains": gains(compared) if compared is not None else [],
+        "mix": part_list(study, mix) if mix is not None else "",
+        "gains": gains(mix) if mix is not None else [],
         "bottleneck": str(row.get("bottleneck", "")),
         "ports": port_warnings(row, study.space.pool_names),
     }

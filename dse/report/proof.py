@@ -201,8 +201,7 @@ def _used(fact: Fact, study: Study, profile: str, catalog: Catalog) -> bool:
     if fact.table == "efficiency":
         own = {(f.profile, f.phase) for f in catalog.facts_of("devices", fact.name)}
         wanted = profile if (profile, fact.phase) in own else "default"
-        training = study.envelope.paradigm != "pd_serving"
-        return fact.profile == wanted and (fact.phase == "train") == training
+        return fact.profile == wanted and fact.phase in study.paradigm.phases
     if fact.table == "prices":
         rental = study.envelope.site.cost_basis == "rental"
         owns = any(o.owned for o in study.problem.pools if o.device.name == fact.name)

@@ -22,6 +22,8 @@ LABELS: Final[Mapping[str, str]] = {
     "train_cost_usd": "Cost of the run",
     "mfu_<pool>": "MFU of <pool>",
     "requests_s": "Requests",
+    "throughput_worst_tok_s": "Throughput in the worst scenario",
+    "headroom": "Headroom",
     "input_tok_s": "Input throughput",
     "ttft_mean_s": "TTFT mean",
     "ttft_p99_s": "TTFT p99",
@@ -67,6 +69,17 @@ SERVING_TERMS: Final[Terms] = (
     ("TPOT", "time per output token after the first."),
     ("η (eta)", "what the mix costs a pool: its idle time over its busy time, so that u = u_HO / (1 + η). In "
      "serving it is what the matched flow of requests leaves unused."),
+)  # fmt: skip
+
+ROBUST_TERMS: Final[Terms] = (
+    ("Scenario", "one situation that the fleet must serve: a mix of requests, a demand, and what is up of each pool."),
+    ("Headroom", "capacity over demand in the scenario where it is least: at 1 every demand is just met."),
+    ("Fixed split", "roles and set-up of every pool stay as they are in all scenarios."),
+    ("Work stealing", "requests go wherever they serve best in each scenario; roles are ignored."),
+    ("Adaptive", "as work stealing, and each pool's devices are divided anew among instances."),
+    ("TPOT", "time per output token after the first."),
+    ("η (eta)", "what the mix costs a pool: its idle time over its busy time, so that u = u_HO / (1 + η). Here it is "
+     "what the scenarios leave unused on average."),
 )  # fmt: skip
 
 TRAINING_TERMS: Final[Terms] = (
@@ -115,6 +128,14 @@ WORDS: Final[Mapping[str, Words]] = {
         pools="What each pool does at capacity. η is what the matched flow of requests leaves unused of a pool. "
         "Arithmetic and memory traffic overlap, so their shares of the busy time can add up to more than all of it.",
         terms=SERVING_TERMS,
+    ),
+    "robust_serving": Words(
+        throughput="Expected output throughput",
+        layout="Roles",
+        eta="unused over used",
+        pools="What each pool does at capacity, averaged over the scenarios. η is what they leave unused of a pool, "
+        "spares and devices that are down included.",
+        terms=ROBUST_TERMS,
     ),
     "dp_training": Words(
         throughput="Training throughput",
