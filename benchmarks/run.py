@@ -21,6 +21,7 @@ from kills import kill_table
 from methods import method_table
 from peers import peer_tables
 from placement import placement_table
+from robust import robust_table
 from samplers import sampler_tables
 from scaling import scaling_table
 from serving import COLUMNS_READ, memory_table, speed_table
@@ -85,6 +86,12 @@ SECTIONS = {
         "The exact frontier of six device kinds by MILP (`benchmarks/six_kinds.toml`)",
         "And plain Optuna samplers at the same wall time.",
         frontier_tables,
+    ),
+    "robust": Section(
+        "The cheapest fleet for 24 scenarios by MILP (`benchmarks/robust.py`)",
+        "Six device kinds, eight request classes, from the study to the proven optimum, of equals the one with most "
+        "headroom. One core.",
+        robust_table,
     ),
     "search": Section(
         "Search: hypervolume against time",

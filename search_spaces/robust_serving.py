@@ -84,7 +84,7 @@ class RobustSpace(GridSpace):
     @property
     def most_kept(self) -> int:
         """Designs that are kept and scored beside the frontier."""
-        return max(50, PROGRAMS_KEPT // len(self.problem.scenarios)) if self.n_programs else super().most_kept
+        return max(8, PROGRAMS_KEPT // len(self.problem.scenarios)) if self.n_programs else super().most_kept
 
     @property
     def demand(self) -> tuple[str, float] | None:

@@ -155,6 +155,19 @@ def test_a_fleet_that_cannot_serve_a_scenario_serves_nothing() -> None:
     assert row["infeasible_reason"] == "scenario night: no instance is left of a"
 
 
+def test_a_scenario_is_served_as_if_it_were_alone() -> None:
+    raw = robust_study(workload=robust_study()["workload"] | {"slo": {"tpot_s": 0.012}})
+    raw["scenario"] = [*raw["scenario"], {"name": "chats", "demand_requests_s": 1, "mix": {"chat": 1.0}}]
+    for adaptation in POLICIES:
+        design = {"adaptation": adaptation, "n_a": 4, "n_h": 2, "role_a": "both", "role_h": "both"}
+        _, together = explain(Study.from_dict(raw), design)
+        for w, one in enumerate(raw["scenario"]):
+            _, alone = explain(Study.from_dict(raw | {"scenario": [one]}), design)
+            rates = [found["system"]["scenarios"][k]["requests_s"] for found, k in ((together, w), (alone, 0))]
+            assert rates[0] == pytest.approx(rates[1], rel=1e-12)
+            assert rates[0] > 0
+
+
 # -- pieces ---------------------------------------------------------------------------------------
 
 

@@ -159,40 +159,40 @@ def _both(
     """Rate and seconds per request of one instance that does both phases, in each scenario (W, J).
 
     Under a TPOT limit prefill interrupts decode, so that the decode batch depends on the mix. A scenario looks at the
-    classes that it has.
+    classes that it has; scenarios of the same classes are rows of one table.
     """
-    rates, seconds = np.zeros((2, len(scenarios), len(g)))
-    for w, share in enumerate(scenarios.mix):
-        has = share > 0
-        mix = Mix(
-            share=share[has],
-            input_tokens=pool.mix.input_tokens[has],
-            output_tokens=pool.mix.output_tokens[has],
-        )
-        own = _of_classes(prefill, has)
-        table, rate = combined_table(replace(pool, mix=mix), g, most, own)
+    n_configs = len(g)
+    rates, seconds = np.zeros((2, len(scenarios), n_configs))
+    masks, kind = np.unique(scenarios.mix > 0, axis=0, return_inverse=True)
+    for k, has in enumerate(masks):
+        at = np.flatnonzero(kind.reshape(-1) == k)
+        share = np.repeat(scenarios.mix[at][:, has], n_configs, axis=0)
+        tokens = {name: getattr(pool.mix, name)[has] for name in ("input_tokens", "output_tokens")}
+        own = _of_classes(prefill, has, len(at))
+        sizes, batches = (np.tile(values, (len(at), 1)) for values in (g, most))
+        table, rate = combined_table(replace(pool, mix=Mix(share=share, **tokens)), sizes, batches, own)
         able = (own.fits & table.fits & table.meets_slo).all(axis=1) & (rate > 0)
-        rates[w] = np.where(able, rate, 0.0)
-        spent = (share[has] * (own.request_s + table.request_s)).sum(axis=1)
-        seconds[w] = np.where(able, spent, 0.0)
+        spent = (share * (own.request_s + table.request_s)).sum(axis=1)
+        rates[at] = np.where(able, rate, 0.0).reshape(len(at), n_configs)
+        seconds[at] = np.where(able, spent, 0.0).reshape(len(at), n_configs)
     return rates, seconds
 
 
-def _of_classes(table: PhaseTable, has: Bools) -> PhaseTable:
-    """A phase over some of the classes."""
+def _of_classes(table: PhaseTable, has: Bools, times: int) -> PhaseTable:
+    """A phase over some of the classes, its rows so many times."""
 
     def part(values: Floats) -> Floats:
-        return np.broadcast_to(values, table.fits.shape)[:, has]
+        return np.tile(np.broadcast_to(values, table.fits.shape)[:, has], (times, 1))
 
     time = replace(table.time, **{f: part(getattr(table.time, f)) for f in table.time.__slots__})
     return PhaseTable(
         time=time,
         batch=part(table.batch),
         request_s=part(table.request_s),
-        fits=table.fits[:, has],
+        fits=np.tile(table.fits[:, has], (times, 1)),
         missing_byte=part(table.missing_byte),
         margin_byte=part(table.margin_byte),
-        meets_slo=table.meets_slo[:, has],
+        meets_slo=np.tile(table.meets_slo[:, has], (times, 1)),
     )
 
 
