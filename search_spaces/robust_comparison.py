@@ -153,7 +153,12 @@ def _as_tables(study: Compared, tables: Sequence[Mapping[str, Any]]) -> dict[str
         {"name": c.name, "share": c.share, "input_tokens": c.input_tokens, "output_tokens": c.output_tokens}
         for c in study.problem.classes
     ]
-    source = {"workload.trace": None, "workload.window_s": None, "workload.requests": requests}
+    source = {
+        "workload.trace": None,
+        "workload.window_s": None,
+        "workload.classes": None,
+        "workload.requests": requests,
+    }
     return {**source, "scenario": list(tables)}
 
 
