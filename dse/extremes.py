@@ -20,6 +20,7 @@ from search_spaces.robust_comparison import Best
 
 MOST_S: Final = 60.0
 """All that a paradigm compares may take so long; what is not proven by then is said to be missing."""
+TOO_LATE: Final = "not found in the time for it"
 
 
 def compared(study: Study, pick: pd.Series, stop: Stop) -> dict[str, Any]:
@@ -28,16 +29,20 @@ def compared(study: Study, pick: pd.Series, stop: Stop) -> dict[str, Any]:
         return {}
     own = PartStop(time_limit_s=min(MOST_S, stop.left_s), whole=stop)
 
-    def best_of(changes: Mapping[str, object], column: str) -> Best | None:
-        return None if own.asked() else best(study.changed(changes), column, own)
+    def best_of(changes: Mapping[str, object], column: str, share: float) -> Best | str:
+        part = PartStop(time_limit_s=own.left_s * share, whole=stop)
+        try:
+            found = None if own.asked() else best(study.changed(changes), column, part)
+        except (InputError, MethodError) as error:
+            return str(error)
+        if found is not None:
+            return found
+        return TOO_LATE if own.asked() or part.asked() else "no fleet meets it"
 
     def score_of(changes: Mapping[str, object], settings: Mapping[str, str]) -> Mapping[str, Any]:
         return _plain(score(study.changed(changes), settings).iloc[0])
 
-    try:
-        return study.paradigm.extra(study, _plain(pick), best_of, score_of)
-    except InputError:
-        return {}
+    return study.paradigm.extra(study, _plain(pick), best_of, score_of)
 
 
 def best(study: Study, column: str, stop: Stop) -> Best | None:

@@ -53,8 +53,8 @@ class Compared(Protocol):
         ...
 
 
-BestOf = Callable[[Mapping[str, object], str], Best | None]
-"""Changed keys of the study, and a column -> its best design; None where there is none, or time is up."""
+BestOf = Callable[[Mapping[str, object], str, float], Best | str]
+"""Changed keys of the study, a column, a share of the time left -> its best design, or why there is none."""
 ScoreOf = Callable[[Mapping[str, object], Mapping[str, str]], Row]
 """Changed keys of the study, and a design's keys -> its row."""
 
@@ -64,27 +64,27 @@ def compare_adaptation(study: Compared, pick: Row, best_of: BestOf, score_of: Sc
 
     Keys: metric, what the worst scenario is told by; budget_usd_per_h; adaptations, one entry for each that has a
     fleet; robust, the best plan for the worst scenario within the budget; single, one entry a scenario; missing, why
-    something is left out (empty where nothing is).
+    something is left out (empty where nothing is). What was found and not proven says so.
     """
     limit = study.envelope.limits.bounds().get(COST, (0.0, np.inf))[1]
     asked = study.problem.scenarios.demand_requests_s is not None
     metric = HEADROOM if asked else WORST
     budget = float(limit) if not asked and np.isfinite(limit) else float(pick[COST])
-    adaptations = _adaptations(study, best_of, metric, None if asked else budget)
+    adaptations, missing = _adaptations(study, best_of, metric, None if asked else budget)
     within = _within(str(pick["adaptation"]), metric, budget, asked)
-    robust = best_of(within, metric)
-    single = [] if robust is None else _single(study, within, metric, robust, best_of, score_of)
-    all_found = robust is not None and len(single) == len(study.problem.scenarios)
-    left_out = [str(a) for a in ADAPTATIONS if a not in {one["adaptation"] for one in adaptations}]
-    missing = [f"no fleet was found under {', '.join(left_out)}"] if left_out else []
-    missing += [] if all_found else ["not every scenario's own plan was found in the time for it"]
+    robust, single = best_of(within, metric, 0.5), list[dict[str, Any]]()
+    if isinstance(robust, str):
+        missing.append(f"the plan for all scenarios: {robust}")
+    else:
+        single, late = _single(study, within, metric, robust, best_of, score_of)
+        missing += late
     return {
         "robust": {
             "metric": metric,
             "asked": "the cheapest fleet that meets every demand" if asked else _asked(budget),
             "budget_usd_per_h": budget,
             "adaptations": adaptations,
-            "robust": None if robust is None else _entry(study, robust, metric),
+            "robust": None if isinstance(robust, str) else _entry(study, robust, metric),
             "single": single,
             "missing": "; ".join(missing),
         }
@@ -105,36 +105,41 @@ def _within(adaptation: str, metric: str, budget: float, asked: bool) -> dict[st
     return changes | ({"demand.headroom": NO_HEADROOM} if asked else {})
 
 
-def _adaptations(study: Compared, best_of: BestOf, metric: str, budget: float | None) -> list[dict[str, Any]]:
-    """The answer under each way to adapt, and what it is worth against the one before."""
+def _adaptations(
+    study: Compared, best_of: BestOf, metric: str, budget: float | None
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The answer under each way to adapt, and what it is worth against the one before; and why some are left out."""
     found: list[dict[str, Any]] = []
+    missing: list[str] = []
+    column = COST if budget is None else metric
     for adaptation in ADAPTATIONS:
         changes: dict[str, object] = {"adaptation": [adaptation], **_objectives(metric)}
         if budget is not None:
             changes[f"limits.{COST}"] = budget * (1 + ROUNDING)
-        best = best_of(changes, COST if budget is None else metric)
-        if best is None:
+        best = best_of(changes, column, 0.25)
+        if isinstance(best, str):
+            missing.append(f"{adaptation}: {best}")
             continue
         entry = {"adaptation": adaptation, **_entry(study, best, metric)}
         if found:
-            column = COST if budget is None else metric
             before, now = found[-1][column], entry[column]
             entry["worth"] = {"against": found[-1]["adaptation"], "column": column, "difference": now - before,
                               "frac": now / before - 1.0 if before else 0.0}  # fmt: skip
         found.append(entry)
-    return found
+    return found, missing
 
 
 def _single(
     study: Compared, within: Mapping[str, object], metric: str, robust: Best, best_of: BestOf, score_of: ScoreOf
-) -> list[dict[str, Any]]:
-    """For each scenario the best plan for it alone, and what it reaches in the worst of all."""
-    tables, found = plain_scenarios(study.problem, study.space.pool_names), []
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """For each scenario the best plan for it alone, and what it reaches in the worst of all; and which are left out."""
+    tables, found, late = plain_scenarios(study.problem, study.space.pool_names), [], []
     given = _as_tables(study, tables)
     reached = float(robust.row[metric])
-    for table in tables:
-        best = best_of({**within, **given, "scenario": [table]}, metric)
-        if best is None:
+    for k, table in enumerate(tables):
+        best = best_of({**within, **given, "scenario": [table]}, metric, 1.0 / (len(tables) - k))
+        if isinstance(best, str):
+            late.append(f"the plan for {table['name']} alone: {best}")
             continue
         everywhere = score_of({**within, **given}, study.space.settings_of(best.row))
         worst = float(everywhere[metric])
@@ -142,7 +147,7 @@ def _single(
             {"scenario": table["name"], **_entry(study, best, metric), "own": float(best.row[metric]), "worst": worst,
              "worst_scenario": str(everywhere["binding_scenario"]), "short_frac": 1.0 - worst / reached}
         )  # fmt: skip
-    return found
+    return found, late
 
 
 def _as_tables(study: Compared, tables: Sequence[Mapping[str, Any]]) -> dict[str, object]:

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import tomli_w
 from conftest import small_study
+from small_robust import robust_study
 from small_training import data_parallel, pipelined
 
 from dse import checks, exhaustive
@@ -85,7 +86,8 @@ SERVING["demand"] = {"requests_s": 1}
 @cache
 def feasible(paradigm: str) -> tuple[dict[str, Any], pd.DataFrame]:
     """A small study of a paradigm, and all its feasible designs."""
-    raw = {"pd_serving": SERVING, "dp_training": data_parallel(), "pp_training": pipelined()}[paradigm]
+    several = {"pd_serving": SERVING, "dp_training": data_parallel(), "pp_training": pipelined()}
+    raw = (several | {"robust_serving": robust_study(adaptation=["fixed_split", "work_stealing"])})[paradigm]
     plain = Study.from_dict(raw)
     index = np.arange(plain.space.n_designs)
     frame = score_index(plain, index[plain.space.legal(index)])
