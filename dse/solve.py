@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.errors import SelfCheckError
+from dse.quiet import no_output
 
 Floats = NDArray[np.float64]
 
@@ -137,7 +138,8 @@ class Solver:
             "presolve": "choose",
             **way,
         }
-        results = self._highs.solve(self._model)
+        with no_output():
+            results = self._highs.solve(self._model)
         if not self._solved and "is unknown" in (results.solver_log or ""):
             raise SelfCheckError(f"HiGHS does not know an option: {results.solver_log.splitlines()[0]}")
         self._solved = True

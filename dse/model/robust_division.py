@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from dse.model.robust_flows import Stealer
+from dse.quiet import no_output
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -109,16 +110,17 @@ class FleetProgram:
         objective = np.zeros(self.r + 1 + n_y)
         objective[self.r] = -SHARPENED
         most = np.array([devices[p] // self.g[p][j] for p, j in self.configs], dtype=np.float64)
-        found = milp(
-            objective,
-            constraints=[
-                LinearConstraint(held, -np.inf, upper),
-                LinearConstraint(np.hstack([equal, np.zeros((len(equal), n_y))]), 0.0, 0.0),
-            ],
-            integrality=np.concatenate([np.zeros(self.r + 1), np.ones(n_y)]),
-            bounds=Bounds(0.0, np.concatenate([np.full(self.r + 1, np.inf), most])),
-            options={"mip_rel_gap": 0.0},
-        )
+        with no_output():
+            found = milp(
+                objective,
+                constraints=[
+                    LinearConstraint(held, -np.inf, upper),
+                    LinearConstraint(np.hstack([equal, np.zeros((len(equal), n_y))]), 0.0, 0.0),
+                ],
+                integrality=np.concatenate([np.zeros(self.r + 1), np.ones(n_y)]),
+                bounds=Bounds(0.0, np.concatenate([np.full(self.r + 1, np.inf), most])),
+                options={"mip_rel_gap": 0.0},
+            )
         if found.status != 0:
             raise ArithmeticError(f"the division of a fleet ended with: {found.message}")
         y = np.round(found.x[self.r + 1 :]).astype(np.int64).tolist()
