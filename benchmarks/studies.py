@@ -18,9 +18,10 @@ from pathlib import Path
 from dse.explore import Result, run, with_answers
 from dse.files import write_whole
 from dse.progress import Stop
-from dse.report import load_run, write_whole_run
+from dse.report import load_run, write_report, write_whole_run
 from dse.report.frontier_rows import spread
 from dse.report.numbers import duration, number, percent
+from dse.report.robust import printed_lines as printed
 from dse.report.rows import part_list
 from dse.report.simulation import NAMES
 from dse.report.static_figures import write_figures
@@ -69,20 +70,35 @@ def made(name: str, designs: int, trace: Path | None) -> tuple[Result, float]:
     """A study, run and replayed, in its run folder."""
     started, folder = time.perf_counter(), RUNS / name
     shutil.rmtree(folder, ignore_errors=True)
-    result = with_answers(run(Study.load(STUDIES / f"{name}.toml")), Stop())
+    study = Study.load(STUDIES / f"{name}.toml")
+    result = with_answers(run(study), Stop())
     write_whole_run(result, folder)
     if "load_requests_s" in result.frontier:
         found = simulate(load_run(folder), top=designs, trace=trace, load_frac=LOAD_FRAC)
         result = replace(result, info=write_simulation(result, found, folder).info)
-        write_whole_run_page(result, folder)
+        write_report(result, folder / "report.html")
+    elif result.recommended is not None:
+        hardest = of_scenario(study, str(result.recommended["binding_scenario"]))
+        found = simulate(run(hardest), top=designs, load_frac=LOAD_FRAC)
+        told = {**found.info, "summary": found.summary, "rows": found.frame.to_dict(orient="records")}
+        result = replace(result, info=result.info | {"simulation": told})
     return result, time.perf_counter() - started
 
 
-def write_whole_run_page(result: Result, folder: Path) -> None:
-    """The page once more, with the replay."""
-    from dse.report import write_report
-
-    write_report(result, folder / "report.html")
+def of_scenario(study: Study, name: str) -> Study:
+    """One scenario of a robust study as a study of its own, with work stealing: what can be replayed."""
+    raw = study.portable()[0]
+    scenario = next(s for s in raw["scenario"] if s["name"] == name)
+    mix = scenario.get("mix") or {r["name"]: r["share"] for r in raw["workload"]["requests"]}
+    work = {k: raw["workload"][k] for k in ("model", "slo", "weight_dtype", "kv_dtype", "compute_dtype")}
+    requests = [{**r, "share": mix[r["name"]]} for r in raw["workload"]["requests"] if mix.get(r["name"])]
+    pools = [{k: v for k, v in pool.items() if k != "spares"} for pool in raw["pool"]]
+    return Study.from_dict(
+        {
+            "name": f"{study.name}: {name}", "paradigm": "pd_serving", "pool": pools, "link": raw["link"],
+            "workload": {**work, "requests": requests, "routing": "work_stealing"}, "limits": raw["limits"],
+        }
+    )  # fmt: skip
 
 
 def filled(text: str, parts: Mapping[str, Sequence[str]]) -> str:
@@ -123,6 +139,8 @@ def frontier_table(result: Result) -> list[str]:
 def answers(result: Result) -> list[str]:
     """What the study's questions were answered."""
     lines = [f"- {record['line']}" for record in result.info.get("answers") or []]
+    if result.info.get("robust"):
+        lines += ["```text", *printed(result.info), "```", ""]
     verdict = result.info["verdict"]
     return [*lines, f"- Does mixing pay? {verdict['word']}. {verdict['sentence']}"]
 
