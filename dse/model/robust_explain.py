@@ -125,14 +125,13 @@ def _pool(
     parts = np.array([sum(_sum(v, getattr(t.time, part), k) for v, t, k in work) for part in PARTS])
     total = float(sum(_sum(v, t.time.occupancy_s, k) for v, t, k in work))
     flop, moved = (float(sum(_sum(v, getattr(t.time, f), k) for v, t, k in work)) for f in ("flop", "moved_byte"))
-    n = int(table.settings.n[row])
+    n, fixed = int(table.settings.n[row]), table.config[row] >= 0
     size = float((configs.g[:, None] * (x + d)).sum() / max((x + d).sum(), 1e-300)) or 1.0
     peak = pool.device.peak(pool.precision.compute) or np.inf
     ideal = [flop / (size * peak), moved / (size * pool.device.memory_bandwidth_byte_s), parts[2]]
     reached = float(u_ho([[i] for i in ideal], [[v] for v in parts[:3]], [total])[0])
     busy = e.pool_columns["busy"][:1, p]
     eta = float(idle_over_busy(busy)[0])
-    fixed = table.config[row] >= 0
     return {
         "n": n,
         "instances": float(n / table.settings.g[row]) if fixed else float(n / configs.g.min()),

@@ -15,7 +15,7 @@ changes with the scenario has no queue of its own in this model; a TPOT limit bo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -245,7 +245,7 @@ def evaluate(system: RobustSystem, rows: Ints, link: Ints) -> RobustEvaluation:
     option = one_link_for_all(len(system.links.byte_s), len(system.tables)).option[link]
     link_usd, link_w = links_bill(system.links, option, bought)
     link_use = np.stack([p.crossing_byte_s.max(axis=(1, 2)) / system.links.byte_s[link] for p in parts])
-    serves, total = (rate > 0).all(axis=0), (weight @ rate)[:, None]
+    serves = (rate > 0).all(axis=0)
     tok_s = system.expected_tok_s(rate)
     alone = [
         np.where(t.active[r], system.expected_tok_s(system.alone_rate(p, r)), 0.0)
@@ -267,19 +267,22 @@ def evaluate(system: RobustSystem, rows: Ints, link: Ints) -> RobustEvaluation:
     }
     return RobustEvaluation(
         columns=columns,
-        pool_columns={
-            "busy": busy_frac,
-            **{
-                f"{phase}_frac": share_of(np.tensordot(weight, [getattr(p, name) for p in parts], axes=1), total)
-                for phase, name in (("prefill", "prefilled"), ("decode", "decoded"))
-            },
-        },
+        pool_columns={"busy": busy_frac, **_phase_shares(parts, weight, weight @ rate)},
         rate=rate,
         score=score,
         busy_devices=busy,
         link_use=link_use,
         bought=bought,
     )
+
+
+def _phase_shares(parts: Sequence[Served], weight: Floats, rate: Floats) -> dict[str, Floats]:
+    """Share of all requests that each pool prefills, and decodes (N, P); rate (N,) is the mean over scenarios."""
+
+    def share(of_scenarios: Sequence[Floats]) -> Floats:
+        return share_of(np.tensordot(weight, np.stack(of_scenarios), axes=1), rate[:, None])
+
+    return {"prefill_frac": share([p.prefilled for p in parts]), "decode_frac": share([p.decoded for p in parts])}
 
 
 def usable_devices(system: RobustSystem, w: int, rows: Ints) -> Any:
