@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,3 +37,30 @@ def short_what_if(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs by the command look into what-ifs and questions briefly; tests of them ask for what they need."""
     monkeypatch.setattr("dse.sensitivity.MOST_S", 0.3)
     monkeypatch.setattr("dse.questions.MOST_S", 20.0)
+
+
+@pytest.fixture
+def blank_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of this process write a blank page as large as a small run's: drawing it takes most of their time."""
+
+    def write(_: object, path: Path) -> Path:
+        path.write_text(" " * 400_000, encoding="utf-8")
+        return path
+
+    monkeypatch.setattr("dse.report.folder.write_report", write)
+
+
+LONG = (
+    "test_kills.py",
+    "test_docs.py",
+    "test_batch.py",
+    "test_run.py",
+    "test_report_browser.py",
+)
+"""Files of the longest tests. They start first, so that no process is left with one of them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files of long tests first; within a file, and among the others, the order stays."""
+    rank = {name: i for i, name in enumerate(LONG)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(LONG)))

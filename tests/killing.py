@@ -27,6 +27,12 @@ main()
 """The command with Ray from the first unit on, and frequent checkpoints."""
 
 
+BLANK_PAGE = """
+from dse.report import folder
+folder.write_report = lambda _, path: path
+"""
+
+
 def study_file(folder: Path, *, n_gpu: int = 4000, n_wse: int = 1500, method: str = "exhaustive") -> Path:
     """A study of some 1e8 designs whose frontier is short."""
     raw = small_study(
@@ -43,12 +49,12 @@ def study_file(folder: Path, *, n_gpu: int = 4000, n_wse: int = 1500, method: st
     return path
 
 
-def start(study: Path, out: Path, *options: str) -> subprocess.Popen[str]:
-    """Starts a run."""
+def start(study: Path, out: Path, *options: str, page: bool = True) -> subprocess.Popen[str]:
+    """Starts a run; without the page, whose drawing takes most of a short run's time, if nothing asks for it."""
     command = [
         sys.executable,
         "-c",
-        DRIVER,
+        DRIVER if page else BLANK_PAGE + DRIVER,
         "run",
         str(study),
         "--out",

@@ -56,7 +56,7 @@ def test_quick_random_spaces_have_the_frontier_of_full_enumeration() -> None:
 
 @pytest.mark.slow
 def test_random_spaces_have_the_frontier_of_full_enumeration() -> None:
-    assert sum(check(seed) for seed in range(1000, 1300)) >= 200
+    assert sum(check(seed) for seed in range(1000, 1230)) >= 200
 
 
 def random_parts(rng: np.random.Generator, n: int) -> Parts:

@@ -67,6 +67,13 @@ def file(result: Result, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(result, tmp_path_factory.mktemp("page") / "report.html")
 
 
+@pytest.fixture(scope="module")
+def comparison(result: Result, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tighter = explored(limits={"cost_usd_per_h": 250, "power_w": 6e4})
+    found = compare({"now": result, "tighter": tighter})
+    return write_comparison(found, tmp_path_factory.mktemp("comparison") / "comparison.html")
+
+
 def opened(browser: Browser, file: Path, **options: Any) -> tuple[Page, list[str]]:
     """The page without network, and what went wrong in it: errors, and requests for anything but itself."""
     context = browser.new_context(offline=True, reduced_motion="reduce", **options)
@@ -194,12 +201,8 @@ def test_the_keyboard_reaches_the_recommended_design_and_the_others(browser: Bro
 
 @pytest.mark.parametrize("width", [1440, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_comparison_opens_and_is_readable_too(
-    browser: Browser, result: Result, tmp_path: Path, width: int, scheme: str
-) -> None:
-    tighter = explored(limits={"cost_usd_per_h": 250, "power_w": 6e4})
-    file = write_comparison(compare({"now": result, "tighter": tighter}), tmp_path / "comparison.html")
-    page, wrong = opened(browser, file, viewport={"width": width, "height": 900}, color_scheme=scheme)
+def test_a_comparison_opens_and_is_readable_too(browser: Browser, comparison: Path, width: int, scheme: str) -> None:
+    page, wrong = opened(browser, comparison, viewport={"width": width, "height": 900}, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     found = Axe().run(page, options={"resultTypes": ["violations"]})
     page.context.close()

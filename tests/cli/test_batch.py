@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,11 +13,12 @@ import pandas as pd
 import pytest
 import tomli_w
 from conftest import small_study
-from test_run import LARGE, dse
+from test_run import LARGE, command, dse
 
 from dse import cli
 from dse.errors import ClusterError, DseError
 
+pytestmark = pytest.mark.usefixtures("blank_page")
 TINY = small_study(
     pool=[
         {"device": "a100-40gb-sxm", "name": "gpu", "count": {"min": 0, "max": 8, "step": 4}},
@@ -182,8 +182,8 @@ def test_a_stopped_or_killed_batch_goes_on_with_the_jobs_that_are_left(number: i
     large["pool"][0]["count"]["max"] = 4000
     (tmp_path / "large.toml").write_text(tomli_w.dumps(large))
     path = jobs_file(tmp_path, job=[{"study": "tiny.toml"}, {"study": "large.toml"}])
-    command = [sys.executable, "-m", "dse", "batch", str(path), "--progress", "json"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as job:
+    line = [*command(page=number == signal.SIGTERM), "batch", path, "--progress", "json"]
+    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as job:
         assert job.stderr is not None
         for line in job.stderr:
             if json.loads(line)["job"] == "large" and json.loads(line)["event"] == "progress":

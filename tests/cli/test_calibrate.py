@@ -118,6 +118,7 @@ def test_files_that_are_no_tables_exit_2(text: str, tmp_path: Path) -> None:
     assert "internal error" not in done.stderr
 
 
+@pytest.mark.usefixtures("blank_page")
 def test_alpha_from_a_run(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(tomli_w.dumps(small_study()), encoding="utf-8")
     assert dse("run", tmp_path / "study.toml", "--out", tmp_path / "run").returncode == 0

@@ -11,26 +11,38 @@ import time
 from pathlib import Path
 from typing import Any
 
+import one_process
 import pandas as pd
 import pytest
 import tomli_w
 from conftest import small_study
+from killing import BLANK_PAGE
 
 from dse.resolve import Study
 
+pytestmark = pytest.mark.usefixtures("blank_page")
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
+def brief(*arguments: str | Path) -> list[str]:
+    """A command line; runs without the what-ifs, which take their time."""
+    return [*map(str, arguments), *(["--no-what-if"] if arguments[0] == "run" else [])]
+
+
 def dse(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Runs the command in its own process; runs without the what-ifs, which take their time."""
-    brief = ["--no-what-if"] if arguments[0] == "run" else []
-    return subprocess.run(
-        [sys.executable, "-m", "dse", *map(str, arguments), *brief],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    """Runs the command in this process."""
+    return one_process.dse(*brief(*arguments))
+
+
+def command(*, page: bool) -> list[str]:
+    """The command for a process of its own; without the page, whose drawing takes most of a short run's time."""
+    return [sys.executable, *(("-m", "dse") if page else ("-c", BLANK_PAGE + "from dse.cli import main; main()"))]
+
+
+def dse_apart(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Runs the command in its own process, as a shell does."""
+    line = [*command(page=True), *brief(*arguments)]
+    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
 
 
 @pytest.fixture
@@ -41,7 +53,7 @@ def study_file(tmp_path: Path) -> Path:
 
 
 def test_run_folder_stands_alone(study_file: Path, tmp_path: Path) -> None:
-    done = dse("run", study_file, "--out", tmp_path / "run")
+    done = dse_apart("run", study_file, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "Report:" in done.stdout
@@ -77,7 +89,7 @@ def test_study_with_a_trace_and_files_moves_with_its_run(tmp_path: Path) -> None
 
 
 def test_json_is_one_object(study_file: Path, tmp_path: Path) -> None:
-    done = dse("run", study_file, "--out", tmp_path / "run", "--json", "--progress", "json")
+    done = dse_apart("run", study_file, "--out", tmp_path / "run", "--json", "--progress", "json")
     assert done.returncode == 0
     result = json.loads(done.stdout)
     assert result["run"]["method"] == "exhaustive"
@@ -163,7 +175,7 @@ def _written(path: Path, raw: dict[str, Any]) -> Path:
 def test_interrupted_run_leaves_what_was_found_and_exits_4(number: int, tmp_path: Path) -> None:
     path = _written(tmp_path / "large.toml", small_study(pool=LARGE))
     with subprocess.Popen(
-        [sys.executable, "-m", "dse", "run", str(path), "--out", str(tmp_path / "run"), "--progress", "json"],
+        [*command(page=number == signal.SIGINT), "run", path, "--out", tmp_path / "run", "--progress", "json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -47,6 +47,7 @@ def test_run_prints_training_and_its_verdict(tmp_path: Path) -> None:
     assert (tmp_path / "page.html").read_text() == (tmp_path / "run" / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("blank_page")
 def test_run_prints_pipelines(tmp_path: Path) -> None:
     limits = MIXED | {"offload_layers": {"min": 1}}
     done = dse("run", written(tmp_path, pipelined(limits=limits)), "--out", tmp_path / "run")
@@ -60,6 +61,7 @@ def test_run_prints_pipelines(tmp_path: Path) -> None:
     assert re.search(r"bubble \d+\.\d %", text)
 
 
+@pytest.mark.usefixtures("blank_page")
 def test_run_as_json_holds_everything(tmp_path: Path) -> None:
     done = dse("run", written(tmp_path, data_parallel()), "--out", tmp_path / "run", "--json")
     result = json.loads(done.stdout)
@@ -72,6 +74,7 @@ def test_run_as_json_holds_everything(tmp_path: Path) -> None:
     assert not [k for k in result["frontier"][0] if k.startswith(("gain_apart", "requests", "ttft"))]
 
 
+@pytest.mark.usefixtures("blank_page")
 def test_serving_runs_print_their_verdict_too(tmp_path: Path) -> None:
     done = dse("run", written(tmp_path, small_study()), "--out", tmp_path / "run")
     verdict = json.loads((tmp_path / "run" / "run.json").read_text())["verdict"]
