@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dse.explore import Result, run, with_answers
-from dse.files import write_whole
+from dse.files import whole, write_whole
 from dse.progress import Stop
 from dse.report import load_run, write_report, write_whole_run
 from dse.report.frontier_rows import spread
@@ -28,6 +28,7 @@ from dse.report.static_figures import write_figures
 from dse.resolve import Study
 from dse.run_folder import write_simulation
 from dse.simulate import simulate
+from dse.units import json_safe
 
 ROOT = Path(__file__).parents[1]
 STUDIES = ROOT / "experiments" / "studies"
@@ -39,8 +40,8 @@ LOAD_FRAC = 0.8
 """Of its capacity each of them carries: where queues are, and a demand may be far below."""
 SHOWN = 8
 """Frontier points in a page's table."""
-FIGURES = {"output_throughput_against_cost": "frontier", "checked_by_replay": "replay"}
-"""View -> what its file beside the page is called."""
+REPLAY = "checked_by_replay"
+"""View of predictions beside replays."""
 
 
 def main() -> None:
@@ -80,7 +81,7 @@ def made(name: str, designs: int, trace: Path | None) -> tuple[Result, float]:
     elif result.recommended is not None:
         hardest = of_scenario(study, str(result.recommended["binding_scenario"]))
         found = simulate(run(hardest), top=designs, load_frac=LOAD_FRAC)
-        told = {**found.info, "summary": found.summary, "rows": found.frame.to_dict(orient="records")}
+        told = json_safe({**found.info, "summary": found.summary, "rows": found.frame.to_dict(orient="records")})
         result = replace(result, info=result.info | {"simulation": told})
     return result, time.perf_counter() - started
 
@@ -195,13 +196,14 @@ def run_line(result: Result, spent_s: float) -> str:
 
 
 def draw(result: Result, name: str) -> None:
-    """The figures beside the page."""
+    """The figures beside the page: the first plane of the frontier, and predictions beside replays."""
     with tempfile.TemporaryDirectory() as folder:
-        write_figures(result, Path(folder), width_mm=150)
-        for view, short in FIGURES.items():
-            drawn = Path(folder) / f"{view}.svg"
-            if drawn.is_file():
-                write_whole(PAGES / f"{name}_{short}.svg", drawn.read_text(encoding="utf-8"))
+        files = {p.stem: p for p in write_figures(result, Path(folder), width_mm=150) if p.suffix == ".png"}
+        planes = [stem for stem in files if "_against_" in stem]
+        for view, short in ((planes[0] if planes else "", "frontier"), (REPLAY, "replay")):
+            if view in files:
+                with whole(PAGES / f"{name}_{short}.png") as beside:
+                    shutil.copyfile(files[view], beside)
 
 
 if __name__ == "__main__":

@@ -111,14 +111,19 @@ def _use(row: Record) -> str:
     return "; ".join(parts)
 
 
+def _factor(name: str) -> float:
+    """What a quantity is drawn in: times in ms."""
+    return 1.0 if name == "throughput_tok_s" else 1e3
+
+
 def specification(rows: list[Record]) -> dict[str, Any]:
     """One square a quantity: predicted across, replayed up, and the line on which both are equal."""
     import altair as alt
 
     points = {
         name: [
-            {"predicted": r[f"{name}_predicted"], "simulated": r[f"{name}_simulated"], "design": r["design_id"],
-             "gap": _signed(r[f"{name}_gap"])}
+            {"predicted": r[f"{name}_predicted"] * _factor(name), "simulated": r[f"{name}_simulated"] * _factor(name),
+             "design": r["design_id"], "gap": _signed(r[f"{name}_gap"])}
             for r in rows
             if r.get(f"{name}_gap") is not None and r[f"{name}_predicted"] > 0 and r[f"{name}_simulated"] > 0
         ]
@@ -133,7 +138,7 @@ def specification(rows: list[Record]) -> dict[str, Any]:
                   for v in values) for f in (min, max)]  # fmt: skip
         low, high = ends[0] / 1.15, ends[1] * 1.15
         datasets |= {name: values, f"{name}_equal": [{"x": low}, {"x": high}]}
-        unit = "tok/s" if name == "throughput_tok_s" else "s"
+        unit = "tok/s" if name == "throughput_tok_s" else "ms"
         scale = alt.Scale(type="log", domain=[low, high], nice=False)
         axis = alt.Axis(tickCount=4, format="~s", labelOverlap=True)
         line = alt.Chart(alt.NamedData(name=f"{name}_equal")).mark_line(color="#7a8796", strokeDash=[4, 3]).encode(
