@@ -86,8 +86,9 @@ def _between(grid: Floats, values: Floats, at: Floats) -> Floats:
 def step_grid(pool: PoolPhysics, g: Floats, most: float) -> tuple[Floats, Floats]:
     """Batches from 1 to `most` (G,), and the decode step of every class at each (J, G, C) [s]."""
     grid = np.unique(np.concatenate([np.geomspace(1.0, max(most, 2.0), GRID), [1.0, 2.0]]))
-    times = [pool.decode(g, np.full_like(g, b)).occupancy_s for b in grid]
-    return grid, np.stack(np.broadcast_arrays(*times), axis=1)
+    sizes, batches = np.repeat(g, len(grid), axis=0), np.tile(grid[:, None], (len(g), 1))
+    times = pool.decode(sizes, batches).occupancy_s
+    return grid, times.reshape(len(g), len(grid), times.shape[1])
 
 
 def decode_load(system: System, p: int, rows: Ints, flow: Flow, rate: Floats, busy_prefill: Floats) -> DecodeLoad:
