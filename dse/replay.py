@@ -19,9 +19,8 @@ Stealing  pools divide their instances as the design's flows do, one of them in 
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -29,41 +28,17 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from dse.model.decode_load import decode_frac, largest_mixed_batch
 from dse.model.phases import n_chunks
 from dse.model.serving_flow import Flow
-from dse.model.serving_pool import Mix, PoolPhysics
 from dse.model.serving_system import System, pair_byte_s
+from dse.replay_crew import Crew, Instance, Requests, crew_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Event = Generator[Any, Any, None]
 
-CONTEXTS: Final = 65
-"""Contexts at which step times are tabulated; linear between, as the model is but for one kink."""
 MOST_STEPS: Final = 256
 """Steps summed in one call."""
-LEAST_PART: Final = 0.02
-"""A part of an instance smaller than this is not set aside for a phase."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Requests:
-    """What is replayed (N,): arrival times in order, lengths, and the class of each in the study's mix."""
-
-    arrival_s: Floats
-    input_tokens: Floats
-    output_tokens: Floats
-    label: Ints
-
-    def __len__(self) -> int:
-        return len(self.arrival_s)
-
-    def at_rate(self, requests_s: float) -> Requests:
-        """The same requests, time stretched so that they arrive at this mean rate, from 0 on."""
-        since = self.arrival_s - self.arrival_s[0]
-        mean = (len(self) - 1) / since[-1] if len(self) > 1 and since[-1] > 0 else requests_s
-        return replace(self, arrival_s=since * (mean / requests_s))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,87 +57,6 @@ class Replayed:
     """Tokens generated per second between the two moments asked for; NaN if none were."""
 
 
-@dataclass(slots=True, eq=False)
-class _Instance:
-    """One instance: what waits at it, what it decodes, and how long it was busy."""
-
-    number: int
-    crew: _Crew
-    prompts: deque[int] = field(default_factory=deque)
-    joining: list[int] = field(default_factory=list)
-    active: list[tuple[int, int]] = field(default_factory=list)
-    """(step at which it ends, request), smallest first."""
-    step: int = 0
-    context: float = 0.0
-    """Tokens of all active sequences together."""
-    left_s: float = 0.0
-    """Prefill that waits at it."""
-    until_s: float = 0.0
-    """When the pass under way ends."""
-    signal: simpy.Event | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Crew:
-    """The instances of one pool and what they know: times of passes, room for sequences."""
-
-    pool: int
-    prefill_part: Floats
-    decode_part: Floats
-    """Share of each instance that is meant for each phase (I,)."""
-    combined: bool
-    prefill_batch: int
-    chunk_tokens: float
-    most: int
-    """Sequences that an instance may decode at once."""
-    room_byte: float
-    need_byte: Floats
-    """Memory of a sequence on a device (N,)."""
-    prefill_s: Floats
-    latency_s: Floats
-    chunks: Floats
-    """Of a prompt alone (N,)."""
-    batched: tuple[Floats, Floats, Floats]
-    """Input tokens (T,), occupancy and latency of a pass of 2, 3, ... prompts of so many tokens (B, T)."""
-    contexts: Floats
-    step_s: Floats
-    """Step at batch b and each context (most + 1, T)."""
-    ready: list[tuple[float, int]] = field(default_factory=list)
-    """(when it will have done all prompts, instance): a heap."""
-    load: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    used_byte: Floats = field(default_factory=lambda: np.zeros(0))
-    instances: list[_Instance] = field(default_factory=list)
-    waiting: deque[int] = field(default_factory=deque)
-    prefilling_s: float = 0.0
-    decoding_s: float = 0.0
-
-    def open_for(self, request: int) -> int:
-        """The instance with the smallest batch that has room; -1 where none has."""
-        ok = (self.decode_part > 0) & (self.load < self.most)
-        ok &= self.used_byte + self.need_byte[request] <= self.room_byte
-        if not ok.any():
-            return -1
-        fill = np.where(ok, (self.load + 1) / np.maximum(self.decode_part, 1e-9), np.inf)
-        return int(fill.argmin())
-
-    def fits_at(self, k: int, request: int) -> bool:
-        """Whether an instance has room for a sequence."""
-        return (
-            bool(self.load[k] < self.most and self.used_byte[k] + self.need_byte[request] <= self.room_byte)
-            or not self.load[k]
-        )
-
-    def take(self, k: int, request: int) -> None:
-        """Sets room aside."""
-        self.load[k] += 1
-        self.used_byte[k] += self.need_byte[request]
-
-    def release(self, k: int, request: int) -> None:
-        """Gives it back."""
-        self.load[k] -= 1
-        self.used_byte[k] -= self.need_byte[request]
-
-
 class _Fleet:
     """A design at work."""
 
@@ -170,7 +64,7 @@ class _Fleet:
         self.env = simpy.Environment()
         self.requests = requests
         self.steps = np.maximum(np.round(requests.output_tokens) - 1, 0).astype(np.int64)
-        self.crews = [_crew(system, p, rows, flow, requests) for p in range(len(system.pools))]
+        self.crews = [crew_of(system, p, rows, flow, requests) for p in range(len(system.pools))]
         self.stealing = system.stealing and not flow.combined[0].any()
         self.quota = flow.z[0] / np.maximum(flow.z[0].sum(axis=(0, 1)), 1e-300)
         self.given = np.zeros_like(self.quota)
@@ -203,7 +97,7 @@ class _Fleet:
             self.pools[r] = p, o
             self._send(r, self.crews[int(p)])
 
-    def _send(self, r: int, crew: _Crew) -> None:
+    def _send(self, r: int, crew: Crew) -> None:
         """A prompt to the instance with least prefill left; of equal ones to that with most room, if it stays there."""
         if crew.combined:
             left_s = np.array([i.left_s + max(i.until_s - self.env.now, 0.0) for i in crew.instances])
@@ -216,14 +110,14 @@ class _Fleet:
         crew.instances[k].left_s += crew.prefill_s[r]
         _wake(crew.instances[k])
 
-    def _batch_gain(self, crew: _Crew, r: int) -> float:
+    def _batch_gain(self, crew: Crew, r: int) -> float:
         """How much faster prompts are in full batches, about."""
         if crew.prefill_batch == 1:
             return 1.0
         full = np.interp(self.requests.input_tokens[r], crew.batched[0], crew.batched[1][-1]) / crew.prefill_batch
         return float(crew.prefill_s[r] / full)
 
-    def _prefilled(self, r: int, instance: _Instance, _: object = None) -> None:
+    def _prefilled(self, r: int, instance: Instance, _: object = None) -> None:
         """The prompt's pass is over: on to where it decodes."""
         self.tokens += 1
         crew, (p, o) = instance.crew, self.pools[r].tolist()
@@ -260,14 +154,14 @@ class _Fleet:
             return
         self._join(crew, k, r)
 
-    def _join(self, crew: _Crew, k: int, r: int) -> None:
+    def _join(self, crew: Crew, k: int, r: int) -> None:
         crew.take(k, r)
         crew.instances[k].joining.append(r)
         _wake(crew.instances[k])
 
     # -- instances --------------------------------------------------------------------------------
 
-    def _work(self, instance: _Instance) -> Event:
+    def _work(self, instance: Instance) -> Event:
         """What an instance does, for ever: prompts first, then decode steps, then others' work."""
         crew = instance.crew
         while True:
@@ -286,7 +180,7 @@ class _Fleet:
             if not crew.combined:
                 self._admit(crew)
 
-    def _next_prompts(self, instance: _Instance) -> list[int]:
+    def _next_prompts(self, instance: Instance) -> list[int]:
         """Prompts of the next pass; where they will stay, only as many as there is room for."""
         crew, batch = instance.crew, list[int]()
         while instance.prompts and len(batch) < crew.prefill_batch:
@@ -299,12 +193,12 @@ class _Fleet:
             instance.left_s -= crew.prefill_s[r]
         return batch
 
-    def _prefill(self, instance: _Instance, batch: list[int]) -> Event:
+    def _prefill(self, instance: Instance, batch: list[int]) -> Event:
         """One pass, or its chunks with a decode step between; a pipeline is free again before the pass is through."""
         crew, started = instance.crew, self.env.now
         occupied_s, latency_s = self._pass_s(crew, batch)
         tokens = float(sum(self.requests.input_tokens[r] for r in batch))
-        passes = int(n_chunks(tokens, crew.chunk_tokens)) if crew.combined else 1
+        passes = int(n_chunks(tokens * crew.fresh_frac, crew.chunk_tokens)) if crew.combined else 1
         instance.until_s = started + occupied_s
         for k in range(passes):
             yield self.env.timeout(occupied_s / passes)
@@ -319,11 +213,11 @@ class _Fleet:
                 through = self.env.timeout(started + latency_s - self.env.now)
                 through.callbacks.append(partial(self._prefilled_and_wake, r, instance))
 
-    def _prefilled_and_wake(self, r: int, instance: _Instance, _: object = None) -> None:
+    def _prefilled_and_wake(self, r: int, instance: Instance, _: object = None) -> None:
         self._prefilled(r, instance)
         _wake(instance)
 
-    def _pass_s(self, crew: _Crew, batch: list[int]) -> tuple[float, float]:
+    def _pass_s(self, crew: Crew, batch: list[int]) -> tuple[float, float]:
         if len(batch) == 1:
             return float(crew.prefill_s[batch[0]]), float(crew.latency_s[batch[0]])
         tokens = float(np.mean(self.requests.input_tokens[batch]))
@@ -331,7 +225,7 @@ class _Fleet:
         k = len(batch) - 2
         return float(np.interp(tokens, grid, occupancy[k])), float(np.interp(tokens, grid, latency[k]))
 
-    def _decode(self, instance: _Instance, most: int) -> Event:
+    def _decode(self, instance: Instance, most: int) -> Event:
         """Steps until a sequence ends, something arrives, or `most` are done."""
         crew, b = instance.crew, len(instance.active)
         n = min(instance.active[0][0] - instance.step, most)
@@ -360,7 +254,7 @@ class _Fleet:
             self.finish_s[r] = self.env.now
             crew.release(instance.number, r)
 
-    def _admit(self, crew: _Crew) -> None:
+    def _admit(self, crew: Crew) -> None:
         """Waiting sequences, first come, first served, as far as there is room."""
         while crew.waiting:
             k = crew.open_for(crew.waiting[0])
@@ -368,7 +262,7 @@ class _Fleet:
                 return
             self._join(crew, k, crew.waiting.popleft())
 
-    def _steal(self, idle: _Instance) -> bool:
+    def _steal(self, idle: Instance) -> bool:
         """Takes the oldest prompt of the instance with most work left, if it is done sooner here."""
         others = [i for crew in self.crews for i in crew.instances if i.prompts and i is not idle]
         if not others:
@@ -387,7 +281,7 @@ class _Fleet:
         return True
 
 
-def _wake(instance: _Instance, mine: simpy.Event | None = None, _: object = None) -> None:
+def _wake(instance: Instance, mine: simpy.Event | None = None, _: object = None) -> None:
     """Tells an instance that there is something to do; an alarm only tells the wait it was set for."""
     signal = instance.signal
     if signal is not None and not signal.triggered and (mine is None or mine is signal):
@@ -424,83 +318,3 @@ def replay(
         stolen=fleet.stolen,
         output_tok_s=output_tok_s,
     )
-
-
-def _crew(system: System, p: int, rows: Ints, flow: Flow, requests: Requests) -> _Crew:
-    """Pool p of a design."""
-    table, pool, row = system.tables[p], system.pools[p], int(rows[p, 0])
-    settings, combined = table.settings, bool(flow.combined[0, p])
-    n, g = round(float(table.instances[row])), float(settings.g[row])
-    batch = int(settings.prefill_batch[row])
-    chunk = pool.chunk_tokens if combined else np.inf
-    passes = replace(pool, mix=_mix(requests.input_tokens, requests.output_tokens))
-    alone = passes.prefill(np.array([[g]]), np.ones((1, 1)), chunk)
-    fits = np.broadcast_to(alone.occupancy_s[0], len(requests))
-    most = min(int(settings.max_decode_batch[row]), int(np.floor(largest_mixed_batch(system, p, rows, flow)[0] + 1e-9)))
-    if not np.isfinite(system.limits.tpot_s):
-        most = int(settings.max_decode_batch[row])
-    crew = _Crew(
-        pool=p,
-        prefill_part=np.zeros(n),
-        decode_part=np.zeros(n),
-        combined=combined,
-        prefill_batch=batch,
-        chunk_tokens=float(chunk),
-        most=most,
-        room_byte=pool.usable - pool.weights_byte / g,
-        need_byte=pool.kv(requests.input_tokens + requests.output_tokens) * float(pool.share(np.array(g))),
-        prefill_s=fits,
-        latency_s=np.broadcast_to(alone.latency_s[0], len(requests)),
-        chunks=np.broadcast_to(n_chunks(requests.input_tokens * (1.0 - pool.hit_frac), chunk), len(requests)),
-        batched=_batched(pool, g, batch, requests.input_tokens, chunk),
-        contexts=np.zeros(0),
-        step_s=np.zeros((0, 0)),
-    )
-    crew.contexts, crew.step_s = _step_table(pool, g, most, requests)
-    crew.prefill_part, crew.decode_part = _parts(system, p, rows, flow, n)
-    crew.load, crew.used_byte = np.zeros(n, dtype=np.int64), np.zeros(n)
-    crew.instances = [_Instance(k, crew) for k in range(n)]
-    crew.ready = [(0.0, k) for k in range(n) if crew.prefill_part[k] > 0]
-    return crew
-
-
-def _mix(input_tokens: Floats, output_tokens: Floats) -> Mix:
-    """A mix whose classes are these lengths, so that a pool's physics answers for them."""
-    share = np.full(len(input_tokens), 1.0 / max(len(input_tokens), 1))
-    return Mix(share=share, input_tokens=input_tokens, output_tokens=output_tokens)
-
-
-def _batched(pool: PoolPhysics, g: float, most: int, tokens: Floats, chunk: float) -> tuple[Floats, Floats, Floats]:
-    grid = np.unique(np.geomspace(tokens.min(), tokens.max() + 1.0, 129))
-    if most < 2:
-        return grid, np.zeros((0, len(grid))), np.zeros((0, len(grid)))
-    sizes = np.arange(2.0, most + 1.0)[:, None]
-    time = replace(pool, mix=_mix(grid, np.ones_like(grid))).prefill(np.full_like(sizes, g), sizes, chunk)
-    shape = (len(sizes), len(grid))
-    return grid, np.broadcast_to(time.occupancy_s, shape), np.broadcast_to(time.latency_s, shape)
-
-
-def _step_table(pool: PoolPhysics, g: float, most: int, requests: Requests) -> tuple[Floats, Floats]:
-    whole = requests.input_tokens + requests.output_tokens
-    contexts = np.linspace(float(requests.input_tokens.min()), float(whole.max()) + 1.0, CONTEXTS)
-    sizes = np.maximum(np.arange(most + 1.0), 1.0)[:, None]
-    at = replace(pool, mix=_mix(contexts, np.zeros_like(contexts)))
-    return contexts, np.broadcast_to(at.decode(np.full_like(sizes, g), sizes).occupancy_s, (most + 1, CONTEXTS))
-
-
-def _parts(system: System, p: int, rows: Ints, flow: Flow, n: int) -> tuple[Floats, Floats]:
-    """What part of each instance is meant for each phase (I,)."""
-    if flow.combined[0, p]:
-        return np.ones(n), np.ones(n)
-    prefills, decodes = bool(flow.prefilled[0, p].any()), bool(flow.decoded[0, p].any())
-    if not (prefills and decodes):
-        return np.full(n, float(prefills)), np.full(n, float(decodes))
-    wanted = n * (1.0 - float(decode_frac(system, p, rows, flow)[0]))
-    prefill = np.clip(wanted - np.arange(n), 0.0, 1.0)
-    prefill[prefill < LEAST_PART] = 0.0
-    prefill[prefill > 1.0 - LEAST_PART] = 1.0
-    if prefill.max() == 0.0:
-        prefill[0] = LEAST_PART
-    if prefill.min() == 1.0:
-        prefill[-1] = 1.0 - LEAST_PART
-    return prefill, 1.0 - prefill

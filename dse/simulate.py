@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -19,15 +19,14 @@ from numpy.typing import NDArray
 from dse.cluster import Workers
 from dse.errors import InputError, unknown_name
 from dse.explore import Result
-from dse.model.serving_load import latencies_of_stream
 from dse.progress import Progress, Report, Stop, silent
-from dse.replay import Replayed, Requests, replay
+from dse.replay import Replayed, replay
+from dse.replay_crew import Requests
 from dse.resolve import Study
-from dse.traffic import read_trace
+from dse.streams import Arrivals, Stream, flood_of, lasting, stream_of
 from search_spaces.pd_serving import LaidOut, ServingSpace
 
 Floats = NDArray[np.float64]
-Arrivals = Literal["poisson", "recorded"]
 
 PARADIGM: Final = "pd_serving"
 OVERLOAD: Final = 1.3
@@ -36,9 +35,6 @@ SETTLED_FRAC: Final = 0.4
 """Of an overloaded replay passes before tokens are counted."""
 WARM_UP_FRAC: Final = 0.05
 """Of the requests come before latencies are counted."""
-LIFETIMES: Final = 10.0
-"""A stream lasts at least so many times as long as a mean request decodes."""
-MOST_REQUESTS: Final = 200_000
 PROFILE_WINDOWS: Final = 48
 """Parts of a recorded stream, at most, whose rates the prediction takes one by one."""
 WINDOW_REQUESTS: Final = 250
@@ -49,17 +45,6 @@ QUANTITIES: Final = (
     "throughput_tok_s", "ttft_mean_s", "ttft_p50_s", "ttft_p99_s", "tpot_mean_s", "tpot_p99_s",
 )  # fmt: skip
 """What is predicted and measured: `<name>_predicted`, `<name>_simulated`, `<name>_gap` = predicted/simulated - 1."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stream:
-    """What is replayed, but for its rate: lengths in an order, and how arrivals are spaced."""
-
-    requests: Requests
-    arrivals: Arrivals
-    seed: int
-    source: str
-    """Where the lengths come from, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +90,7 @@ def simulate(
         raise InputError(
             f"{result.study.name}: dse simulate replays requests; a {result.study.envelope.paradigm} study has none"
         )
-    stream = _stream(result, trace, arrivals, n_requests, seed)
+    stream = stream_of(result, trace, arrivals, n_requests, seed)
     stop = stop or Stop()
     found: dict[int, dict[str, Any]] = {}
     units = [_unit(result.study, row, load_requests_s, load_frac) for row in rows]
@@ -198,60 +183,16 @@ def _unit(study: Study, row: pd.Series, load_requests_s: float | None, load_frac
     }
 
 
-def _stream(result: Result, trace: Path | None, arrivals: Arrivals, n_requests: int, seed: int) -> Stream:
-    traffic = result.info.get("traffic") or {}
-    known = Path(traffic["trace"]) if traffic.get("trace") else None
-    path = trace or (known if known is not None and known.is_file() else None)
-    rng = np.random.default_rng(seed)
-    mix = result.study.problem.mix
-    if path is None:
-        if arrivals == "recorded":
-            raise InputError("--arrivals recorded: the run has no trace; name one with --trace")
-        label = rng.choice(len(mix.share), size=n_requests, p=mix.share)
-        lengths = np.stack([mix.input_tokens[label], mix.output_tokens[label]], axis=1)
-        source = "lengths drawn from the study's classes"
-    else:
-        rows = read_trace(path)
-        lengths = rows[:n_requests, 1:]
-        if arrivals == "poisson":
-            lengths = rows[rng.permutation(len(rows))[:n_requests], 1:]
-        label = _nearest_class(lengths, mix.input_tokens, mix.output_tokens)
-        source = f"lengths of {path.name}"
-    gaps = rng.exponential(1.0, len(lengths)) if arrivals == "poisson" or path is None else None
-    arrival_s = np.cumsum(gaps) if gaps is not None else rows[: len(lengths), 0]
-    return Stream(
-        requests=Requests(
-            arrival_s=arrival_s,
-            input_tokens=np.ascontiguousarray(np.maximum(np.round(lengths[:, 0]), 1.0)),
-            output_tokens=np.ascontiguousarray(np.maximum(np.round(lengths[:, 1]), 1.0)),
-            label=label.astype(np.int64),
-        ),
-        arrivals=arrivals,
-        seed=seed,
-        source=source,
-    )
-
-
-def _nearest_class(lengths: Floats, input_tokens: Floats, output_tokens: Floats) -> NDArray[np.int64]:
-    """The class whose lengths are nearest, by ratio (N,)."""
-    best, label = np.full(len(lengths), np.inf), np.zeros(len(lengths), dtype=np.int64)
-    for k, (n_input, n_output) in enumerate(zip(input_tokens, output_tokens, strict=True)):
-        far = np.log(lengths[:, 0] / n_input) ** 2 + np.log(lengths[:, 1] / n_output) ** 2
-        label[far < best] = k
-        best = np.minimum(best, far)
-    return label
-
-
 def _replayed(shared: _Shared, unit: Mapping[str, Any]) -> dict[str, Any]:
     """One design, replayed at its load and beyond its capacity."""
     space = shared.study.space
     assert isinstance(space, ServingSpace)
     design = space.laid_out(unit["settings"])
     load = float(unit["load_requests_s"])
-    requests = _lasting(shared.stream, design, load).at_rate(load)
+    requests = lasting(shared.stream, design, load).at_rate(load)
     stable = load < float(unit["requests_s"]) * (1 - 1e-9)
     seen = replay(design.system, design.rows, design.link, design.flow, requests)
-    flood = _flood(shared.stream, design, float(unit["requests_s"]) * OVERLOAD)
+    flood = flood_of(shared.stream, design, float(unit["requests_s"]) * OVERLOAD)
     span_s = float(flood.arrival_s[-1])
     most = replay(design.system, design.rows, design.link, design.flow, flood, (SETTLED_FRAC * span_s, span_s))
     predicted = {
@@ -269,46 +210,6 @@ def _replayed(shared: _Shared, unit: Mapping[str, Any]) -> dict[str, Any]:
     record["stolen_frac"] = seen.stolen / len(requests)
     record["goodput_frac"] = _good(shared.study, requests, seen)
     return record
-
-
-def _lasting(stream: Stream, design: LaidOut, rate: float) -> Requests:
-    """The stream, repeated until it lasts long enough at this rate for the fleet to settle."""
-    requests = stream.requests
-    mix = design.system.mix
-    step_s = max(
-        float((design.flow.decoded[0, p] * t.decode.time.occupancy_s[t.config[design.rows[p, 0]]]).sum())
-        for p, t in enumerate(design.system.tables)
-    )
-    wanted = rate * LIFETIMES * float((mix.share * mix.steps).sum()) * step_s
-    copies = int(np.ceil(min(wanted, MOST_REQUESTS) / len(requests)))
-    if copies <= 1:
-        return requests
-    n = len(requests)
-    rng = np.random.default_rng(stream.seed + 1)
-    order = np.concatenate([np.arange(n), *(rng.permutation(n) for _ in range(copies - 1))])
-    span = requests.arrival_s[-1] - requests.arrival_s[0]
-    gap = span / max(n - 1, 1)
-    later = np.concatenate([requests.arrival_s + k * (span + gap) for k in range(copies)])
-    if stream.arrivals == "poisson":
-        later = np.cumsum(rng.exponential(1.0, len(order)))
-    return Requests(
-        arrival_s=later,
-        input_tokens=requests.input_tokens[order],
-        output_tokens=requests.output_tokens[order],
-        label=requests.label[order],
-    )
-
-
-def _flood(stream: Stream, design: LaidOut, rate: float) -> Requests:
-    """The stream's lengths in random order, evenly spaced at a rate: a mix that drifts would be another one."""
-    requests = _lasting(stream, design, rate)
-    order = np.random.default_rng(stream.seed + 2).permutation(len(requests))
-    return Requests(
-        arrival_s=np.arange(len(requests)) / rate,
-        input_tokens=requests.input_tokens[order],
-        output_tokens=requests.output_tokens[order],
-        label=requests.label[order],
-    )
 
 
 def _predicted(design: LaidOut, stream: Stream, requests: Requests, load: float) -> dict[str, float]:

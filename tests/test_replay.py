@@ -9,7 +9,8 @@ import pytest
 from conftest import small_study
 
 from dse.model.decode_load import step_grid
-from dse.replay import Replayed, Requests, replay
+from dse.replay import Replayed, replay
+from dse.replay_crew import Requests
 from dse.resolve import Study
 from search_spaces.pd_serving import LaidOut
 
