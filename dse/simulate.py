@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dse.cluster import Workers
 from dse.errors import InputError, unknown_name
 from dse.explore import Result
+from dse.model.serving_load import latencies_of_stream
 from dse.progress import Progress, Report, Stop, silent
 from dse.replay import Replayed, replay
 from dse.replay_crew import Requests
