@@ -89,7 +89,8 @@ def simulate(
     rows = _chosen(result, top, designs)
     if not isinstance(result.study.space, ServingSpace):
         raise InputError(
-            f"{result.study.name}: dse simulate replays requests; a {result.study.envelope.paradigm} study has none"
+            f"{result.study.name}: dse simulate replays requests on designs of pd_serving; this is a "
+            f"{result.study.envelope.paradigm} study"
         )
     stream = stream_of(result, trace, arrivals, n_requests, seed)
     stop = stop or Stop()

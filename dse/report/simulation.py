@@ -187,6 +187,6 @@ def printed_summary(summary: Record, info: Record) -> list[str]:
     for name, e in summary.items():
         lines.append(
             f"  {NAMES[name]}: median error {percent(e['median'])}, p90 {percent(e['p90'])}, "
-            f"bias {_signed(e['bias'])} over {int(e['n'])} designs"
+            f"bias {_signed(e['bias'])} over {int(e['n'])} design{'' if e['n'] == 1 else 's'}"
         )
     return lines
