@@ -60,7 +60,7 @@ class Simulation:
 
 @dataclass(frozen=True, kw_only=True)
 class _Shared:
-    study: Study
+    space: ServingSpace
     stream: Stream
 
 
@@ -96,7 +96,7 @@ def simulate(
     stop = stop or Stop()
     found: dict[int, dict[str, Any]] = {}
     units = [_unit(result.study, row, load_requests_s, load_frac) for row in rows]
-    shared = _Shared(study=result.study, stream=stream)
+    shared = _Shared(space=result.study.space, stream=stream)
     with Workers(_replayed, shared, workers=workers) as pool:
         for position, record in pool.map(units, estimated_s=len(units) * REPLAY_S):
             found[position] = record
@@ -187,8 +187,7 @@ def _unit(study: Study, row: pd.Series, load_requests_s: float | None, load_frac
 
 def _replayed(shared: _Shared, unit: Mapping[str, Any]) -> dict[str, Any]:
     """One design, replayed at its load and beyond its capacity."""
-    space = shared.study.space
-    assert isinstance(space, ServingSpace)
+    space = shared.space
     design = space.laid_out(unit["settings"])
     load = float(unit["load_requests_s"])
     requests = lasting(shared.stream, design, load).at_rate(load)
@@ -210,7 +209,7 @@ def _replayed(shared: _Shared, unit: Mapping[str, Any]) -> dict[str, Any]:
     for k, name in enumerate(space.pool_names):
         record |= {f"busy_prefill_{name}": seen.busy_prefill[k], f"busy_decode_{name}": seen.busy_decode[k]}
     record["stolen_frac"] = seen.stolen / len(requests)
-    record["goodput_frac"] = _good(shared.study, requests, seen)
+    record["goodput_frac"] = _good(space, requests, seen)
     return record
 
 
@@ -242,9 +241,9 @@ def _measured(requests: Requests, seen: Replayed) -> dict[str, float]:
     }
 
 
-def _good(study: Study, requests: Requests, seen: Replayed) -> float:
+def _good(space: ServingSpace, requests: Requests, seen: Replayed) -> float:
     """Share of requests that kept both limits of the study's goodput; NaN where it has none."""
-    limits = study.problem.load.limits
+    limits = space.problem.load.limits
     if limits is None:
         return float("nan")
     steps = np.maximum(requests.output_tokens - 1.0, 0.0)

@@ -241,15 +241,7 @@ def _memory(system: System, p: int, row: int, role: int) -> dict[str, Any]:
     margin = float(min(t.margin_byte[config].min() for t in phases))
     if role == BOTH:
         margin = float(table.combined_margin_byte[config])
-    weights = pool.weights_byte / float(table.settings.g[row])
-    return {
-        "device_byte": pool.device.memory_byte,
-        "usable_byte": pool.usable,
-        "held": {"weights": weights, "caches and work": pool.usable - margin - weights},
-        "outside_byte": 0.0,
-        "outside": {},
-        "margin_byte": margin,
-    }
+    return pool.device_memory(float(table.settings.g[row]), margin)
 
 
 def _phases(e: Evaluation, p: int) -> dict[str, Any]:

@@ -172,16 +172,8 @@ def _memory(system: RobustSystem, p: int, x: Floats, d: Floats) -> dict[str, Any
     j = int((x + d).sum(axis=1).argmax())
     used = [(configs.prefill, x), (configs.decode, d)]
     margins = [t.margin_byte[j][v[j] > 0].min() for t, v in used if (v[j] > 0).any()]
-    weights = pool.weights_byte / float(configs.g[j])
-    margin = float(min(margins)) if margins else pool.usable - weights
-    return {
-        "device_byte": pool.device.memory_byte,
-        "usable_byte": pool.usable,
-        "held": {"weights": weights, "caches and work": pool.usable - margin - weights},
-        "outside_byte": 0.0,
-        "outside": {},
-        "margin_byte": margin,
-    }
+    g = float(configs.g[j])
+    return pool.device_memory(g, float(min(margins)) if margins else pool.usable - pool.weights_byte / g)
 
 
 def _phases(configs: Configs, x: Floats, d: Floats, rate: float) -> dict[str, Any]:

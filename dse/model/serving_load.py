@@ -155,11 +155,6 @@ def latencies_of_stream(system: System, rows: Ints, link: Ints, flow: Flow, rate
     load = loaded(system, np.repeat(rows, n, axis=1), np.repeat(link, n), many, rate)
     first = replace(load.first, share=load.first.share * weight[:, None])
     decoding = load.decoding.sum(axis=(1, 2)) * weight
-    low = {}
-    for name, part in (("p50", 0.5), ("p99", 0.99)):
-        high = np.array([first.percentile(part).max()])
-        spread = np.isfinite(high[0])
-        low[name] = float(least(lambda t, q=part: _all_below(first, t) >= q, high)[0]) if spread else np.inf  # type: ignore[misc]
     tpot = load.tpot_mean_s()
     tail = np.array([load.tpot_percentile(0.99).max()])
     share = load.decoding * weight[:, None, None] / max(float(decoding.sum()), 1e-300)
@@ -169,17 +164,23 @@ def latencies_of_stream(system: System, rows: Ints, link: Ints, flow: Flow, rate
 
     return Latencies(
         ttft_mean_s=float((load.mean_first_s * weight).sum()),
-        ttft_p50_s=low["p50"],
-        ttft_p99_s=low["p99"],
+        ttft_p50_s=_percentile_of_all(first, 0.5),
+        ttft_p99_s=_percentile_of_all(first, 0.99),
         tpot_mean_s=float(weighted(decoding, tpot).sum() / max(float(decoding.sum()), 1e-300)),
         tpot_p99_s=float(least(slow, tail)[0]) if np.isfinite(tail[0]) else np.inf,
     )
 
 
-def _all_below(first: FirstToken, limit_s: Floats) -> Floats:
-    """Probability that any request's TTFT is at most so long (1,)."""
-    every = first.below(np.full(len(first.share), limit_s[0]))
-    return np.asarray([(first.share * every).sum()])
+def _percentile_of_all(first: FirstToken, part: float) -> float:
+    """TTFT that a share `part` of the requests of all rates together does not exceed [s]."""
+    high = np.array([first.percentile(part).max()])
+    if not np.isfinite(high[0]):
+        return float("inf")
+
+    def enough(limit_s: Floats) -> Bools:
+        return np.asarray([(first.share * first.below(np.full(len(first.share), limit_s[0]))).sum() >= part])
+
+    return float(least(enough, high)[0])
 
 
 def _chunks_between(system: System, p: int, rows: Ints) -> Floats:

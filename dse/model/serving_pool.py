@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,6 +198,18 @@ class PoolPhysics:
     def usable(self) -> float:
         """Usable bytes per device."""
         return float(usable_byte(self.device.memory_byte, self.reserve_frac))
+
+    def device_memory(self, g: float, margin_byte: float) -> dict[str, Any]:
+        """What one device of an instance of g holds while serving, for explanations; nothing is kept outside [byte]."""
+        weights = self.weights_byte / g
+        return {
+            "device_byte": self.device.memory_byte,
+            "usable_byte": self.usable,
+            "held": {"weights": weights, "caches and work": self.usable - margin_byte - weights},
+            "outside_byte": 0.0,
+            "outside": {},
+            "margin_byte": margin_byte,
+        }
 
     @property
     def tpot_limit_s(self) -> Floats:
